@@ -1,0 +1,66 @@
+"""Mosaic GPU, hands-on: the names that notebooks use.
+
+    y = run(kernel, x)            # on a GPU that has what it needs, else on the CPU model
+    report = simulate(kernel, x)  # always the model: the value, and what is wrong, in words
+    where()                       # where kernels run in this machine, and why
+    requirements(kernel, x)       # what a kernel needs of a device
+    check("start_here.fill", f)   # is my answer right?   hint("start_here.fill")
+    explore.waves(...)            # pictures to play with
+
+Each name is loaded at its first use, so `import course_lib` stays light.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from course_lib import explorer as explore
+    from course_lib.exercises import check, hint, progress
+    from course_lib.model import simulate
+    from course_lib.runtime import requirements, run, where
+
+_HOMES = {
+    "check": "course_lib.exercises",
+    "hint": "course_lib.exercises",
+    "progress": "course_lib.exercises",
+    "requirements": "course_lib.runtime",
+    "run": "course_lib.runtime",
+    "simulate": "course_lib.model",
+    "where": "course_lib.runtime",
+}
+_MODULES = {"explore": "course_lib.explorer"}
+
+__all__ = [
+    "check",
+    "explore",
+    "hint",
+    "progress",
+    "requirements",
+    "run",
+    "simulate",
+    "where",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        value: Any = importlib.import_module(_MODULES[name])
+    elif name in _HOMES:
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+    else:
+        raise AttributeError(f"module 'course_lib' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(__all__))
+
+
+if "ipykernel" in sys.modules:
+    from course_lib import notebook as _notebook
+
+    _notebook.install()

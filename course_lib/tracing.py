@@ -1,0 +1,172 @@
+"""What a function asks of a GPU, read from its jaxpr: nothing runs.
+
+Works on primitive names and parameters as `jax.make_jaxpr` shows them, so it
+imports no private JAX name. The kernel equations are `mpmd_map` (what
+`plgpu.kernel` and `pl.kernel` become), `core_map` and `pallas_call`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+
+KERNEL_PRIMITIVES = frozenset({"mpmd_map", "core_map", "pallas_call"})
+# These move or relabel elements and compute nothing.
+_SHAPE_ONLY = frozenset(
+    {
+        "broadcast_in_dim", "concatenate", "convert_element_type", "copy", "copy_p", "expand_dims",
+        "pad", "reshape", "rev", "slice", "split", "squeeze", "transpose",
+    }
+)  # fmt: skip
+_LOOPS = frozenset({"scan", "while", "cond", "run_state", "shard_map"})
+
+
+@dataclasses.dataclass(frozen=True)
+class Trace:
+    """What is in a traced function.
+
+    Attributes:
+      kernels: how many kernels its jaxpr holds.
+      inside: how often each primitive occurs inside kernels (by equation, not by execution).
+      outside: the same outside of kernels, calls such as jit not counted.
+      from_kernel: whether every output is a kernel's output, reshaped at most.
+      grids: the grid of each kernel, `((size, ...), ...)`.
+      clusters: the cluster shape of each kernel, `()` for none.
+      threads: the Pallas threads per block of each kernel.
+      smem_bytes: the most shared memory that a block of any kernel asks for explicitly, in bytes.
+    """
+
+    kernels: int
+    inside: Counter[str]
+    outside: Counter[str]
+    from_kernel: bool
+    grids: tuple[tuple[int, ...], ...] = ()
+    clusters: tuple[tuple[int, ...], ...] = ()
+    threads: tuple[int, ...] = ()
+    smem_bytes: int = 0
+
+
+def trace(function: Callable[..., Any], *args: Any) -> Trace:
+    """Traces `function(*args)` without running it.
+
+    Args:
+      function: any function of arrays.
+      *args: arrays, or `jax.ShapeDtypeStruct`s.
+
+    Raises:
+      whatever `function` raises while it is traced.
+    """
+    closed = jax.make_jaxpr(function)(*args)
+    jaxpr = _open(closed)
+    inside: Counter[str] = Counter()
+    outside: Counter[str] = Counter()
+    kernels = list(_visit(jaxpr, outside))
+    for kernel in kernels:
+        for sub in _subjaxprs(kernel):
+            _count(sub, inside)
+    meshes = [_mesh(k) for k in kernels]
+    return Trace(
+        kernels=len(kernels),
+        inside=inside,
+        outside=outside,
+        from_kernel=bool(kernels) and all(_from_kernel(jaxpr, v) for v in jaxpr.outvars),
+        grids=tuple(m[0] for m in meshes),
+        clusters=tuple(m[1] for m in meshes),
+        threads=tuple(m[2] for m in meshes),
+        smem_bytes=max((_smem_bytes(k) for k in kernels), default=0),
+    )
+
+
+def _open(jaxpr: Any) -> Any:
+    """The jaxpr with equations; older JAX wraps it in a `ClosedJaxpr`."""
+    return jaxpr if hasattr(jaxpr, "eqns") else jaxpr.jaxpr
+
+
+def _subjaxprs(eqn: Any) -> Iterator[Any]:
+    for value in eqn.params.values():
+        for item in value if isinstance(value, (list, tuple)) else (value,):
+            if hasattr(item, "eqns") or hasattr(getattr(item, "jaxpr", None), "eqns"):
+                yield _open(item)
+
+
+def _visit(jaxpr: Any, outside: Counter[str]) -> Iterator[Any]:
+    """Yields the kernel equations; counts what computes outside of them."""
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name in KERNEL_PRIMITIVES:
+            yield eqn
+            continue
+        subs = list(_subjaxprs(eqn))
+        if not subs:
+            outside[eqn.primitive.name] += 1
+        for sub in subs:
+            yield from _visit(sub, outside)
+
+
+def _count(jaxpr: Any, counter: Counter[str]) -> None:
+    for eqn in jaxpr.eqns:
+        counter[eqn.primitive.name.removesuffix("_p")] += 1
+        for sub in _subjaxprs(eqn):
+            _count(sub, counter)
+
+
+def _from_kernel(jaxpr: Any, var: Any) -> bool:
+    """Whether `var` of `jaxpr` is a kernel's output up to shape-only primitives."""
+    for eqn in jaxpr.eqns:
+        if not any(out is var for out in eqn.outvars):
+            continue
+        name = eqn.primitive.name
+        if name in KERNEL_PRIMITIVES:
+            return True
+        if name in _SHAPE_ONLY:
+            return any(_from_kernel(jaxpr, v) for v in eqn.invars if not hasattr(v, "val"))
+        subs = list(_subjaxprs(eqn))
+        if name in _LOOPS:
+            return any(list(_visit(s, Counter())) for s in subs)
+        index = next(i for i, out in enumerate(eqn.outvars) if out is var)
+        return bool(subs) and _from_kernel(subs[0], subs[0].outvars[index])
+    return False
+
+
+def _mesh(eqn: Any) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    """`(grid, cluster, threads per block)` of a kernel equation."""
+    meshes = eqn.params.get("meshes") or (eqn.params.get("mesh"),)
+    mesh = meshes[0]
+    if mesh is None:  # pallas_call
+        grid = getattr(eqn.params.get("grid_mapping"), "grid", ())
+        return tuple(int(g) for g in grid if isinstance(g, int)), (), 1
+    grid = tuple(int(g) for g in getattr(mesh, "grid", ()))
+    cluster = tuple(int(c) for c in getattr(mesh, "cluster", ()))
+    return grid, cluster, int(getattr(mesh, "num_threads", None) or 1)
+
+
+def _smem_bytes(eqn: Any) -> int:
+    """Bytes of SMEM references allocated in a kernel; nested scopes add up."""
+    total = 0
+    for sub in _subjaxprs(eqn):
+        total += _scope_bytes(sub)
+    return total
+
+
+def _scope_bytes(jaxpr: Any) -> int:
+    total = 0
+    for eqn in jaxpr.eqns:
+        subs = list(_subjaxprs(eqn))
+        own = 0
+        if eqn.primitive.name == "run_scoped":
+            own = sum(_ref_bytes(v.aval) for s in subs for v in s.invars)
+        # scopes that follow each other reuse the memory: only the largest counts
+        total = max(total, own + sum(_scope_bytes(s) for s in subs))
+    return total
+
+
+def _ref_bytes(aval: Any) -> int:
+    space = str(getattr(aval, "memory_space", "")).lower()
+    inner = getattr(aval, "inner_aval", aval)
+    dtype = getattr(inner, "dtype", None)
+    itemsize = getattr(dtype, "itemsize", 0) if "smem" in space else 0
+    return math.prod(getattr(inner, "shape", ())) * itemsize

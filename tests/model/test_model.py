@@ -1,0 +1,101 @@
+"""The CPU model gives right values, finds what is wrong, and always comes back."""
+
+import time
+
+import numpy as np
+import pytest
+
+from course_lib.diagnostics import Severity
+from course_lib.model import execute, simulate
+from tests.model import kernels
+
+pytestmark = pytest.mark.two_jax
+
+
+@pytest.fixture
+def x():
+    return np.random.default_rng().standard_normal((128, 128)).astype(np.float32)
+
+
+RIGHT = {
+    "through SMEM": kernels.through_smem(),
+    "two blocks": kernels.two_blocks(),
+    "two threads": kernels.two_threads(),
+    "a wait that ends": kernels.waits(arrives=True),
+    "all rows": kernels.rows(first=0, count=128),
+}
+WRONG = {
+    "copy-not-awaited": (kernels.through_smem(wait=False), "barrier_wait"),
+    "missing-commit": (kernels.through_smem(commit=False), "commit_smem"),
+    "unfinished-copy": (kernels.through_smem(drain=False), "wait_smem_to_gmem"),
+    "data-race": (kernels.two_threads(synchronised=False), "threads"),
+    "out-of-bounds": (kernels.rows(first=64, count=128), "(128, 128)"),
+    "exception": (kernels.raises(), "Incompatible shapes"),
+    "deadlock": (kernels.waits(arrives=False), "waits for ever"),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_a_right_kernel_gives_its_value_and_no_finding(name, x):
+    outcome = execute(RIGHT[name], (x,))
+    assert outcome.findings == ()
+    np.testing.assert_array_equal(outcome.value, x + 1)
+    assert outcome.trace.kernels == 1
+
+
+@pytest.mark.parametrize("rule", WRONG)
+def test_a_wrong_kernel_gives_an_error_that_says_what_is_missing(rule, x):
+    kernel, says = WRONG[rule]
+    outcome = execute(kernel, (x,))
+    assert [f.rule for f in outcome.errors] == [rule]
+    assert says in str(outcome.errors[0])
+
+
+@pytest.mark.parametrize("rule", sorted(set(WRONG) - {"deadlock", "unfinished-copy"}))
+def test_an_error_names_the_line_in_the_kernel(rule, x):
+    finding = execute(WRONG[rule][0], (x,)).errors[0]
+    assert finding.location is not None
+    assert finding.location.file == kernels.__file__
+
+
+def test_two_blocks_that_write_the_same_rows_race(x):
+    finding = execute(kernels.two_blocks(own_rows=False), (x,)).errors[0]
+    assert finding.rule == "data-race"
+    assert "blocks" in finding.what
+
+
+def test_rows_that_nobody_wrote_are_noted_and_the_value_is_nan_there(x):
+    outcome = execute(kernels.rows(first=0, count=64), (x,))
+    assert outcome.ok
+    assert [f.severity for f in outcome.findings] == [Severity.NOTE]
+    assert np.isnan(outcome.value[64:]).all()
+    assert "(64, 0)" in outcome.findings[0].what
+
+
+def test_a_deadlock_ends_within_ten_seconds_and_the_next_kernel_runs(x):
+    execute(kernels.two_blocks(), (x,))  # the process is warm, as after a notebook's first cell
+    started = time.monotonic()
+    assert execute(kernels.waits(arrives=False), (x,)).errors[0].rule == "deadlock"
+    assert time.monotonic() - started < 10
+    assert execute(kernels.two_blocks(), (x,)).ok
+
+
+def test_python_code_that_never_ends_is_stopped(x):
+    def spins(x):
+        while True:
+            pass
+
+    assert execute(spins, (x,), timeout_s=1).errors[0].rule == "timeout"
+
+
+def test_a_process_that_dies_is_a_finding(x):
+    import os
+
+    assert execute(lambda x: os._exit(3), (x,)).errors[0].rule == "crash"
+
+
+def test_simulate_reports_in_words(x):
+    assert repr(simulate(kernels.two_blocks(), x)) == "No findings."
+    report = simulate(kernels.through_smem(commit=False), x)
+    assert "missing-commit" in repr(report)
+    assert report.value is None

@@ -1,0 +1,56 @@
+"""What a function asks of a GPU is read from its jaxpr."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from course_lib.tracing import trace
+from tests.model import kernels
+
+pytestmark = pytest.mark.two_jax
+X = jax.ShapeDtypeStruct((128, 128), jnp.float32)
+
+
+def test_primitives_inside_and_outside_of_kernels_are_told_apart():
+    kernel = kernels.through_smem()
+    t = trace(lambda x: jnp.dot(kernel(x), x), X)
+    assert t.kernels == 1
+    assert t.inside["copy_gmem_to_smem"] == 1
+    assert t.inside["barrier_wait"] == 1
+    assert t.outside["dot_general"] == 1
+    assert "dot_general" not in t.inside
+
+
+def test_kernels_are_found_under_jit_vmap_and_scan():
+    kernel = kernels.two_blocks()
+    assert trace(jax.jit(kernel), X).kernels == 1
+    assert trace(jax.vmap(kernel), jax.ShapeDtypeStruct((3, 128, 128), jnp.float32)).kernels == 1
+    scanned = lambda x: jax.lax.scan(lambda c, _: (kernel(c), None), x, length=2)[0]  # noqa: E731
+    assert trace(scanned, X).kernels == 1
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (lambda k: lambda x: k(x), True),
+        (lambda k: lambda x: k(x).reshape(-1), True),
+        (lambda k: jax.jit(lambda x: k(x).T), True),
+        (lambda k: lambda x: k(x) * 2, False),
+        (lambda k: lambda x: (k(x), x)[1], False),
+        (lambda k: lambda x: (k(x), x + 1), False),
+        (lambda k: lambda x: jnp.sin(x), False),
+    ],
+)
+def test_whether_the_answer_comes_out_of_the_kernel(function, expected):
+    assert trace(function(kernels.two_blocks()), X).from_kernel is expected
+
+
+def test_grid_threads_and_shared_memory_are_read():
+    assert trace(kernels.two_blocks(), X).grids == ((2,),)
+    assert trace(kernels.two_threads(), X).threads == (2,)
+    assert trace(kernels.through_smem(), X).smem_bytes == 128 * 128 * 4
+
+
+def test_no_kernel_is_no_kernel():
+    t = trace(jnp.sin, X)
+    assert (t.kernels, t.from_kernel, t.inside) == (0, False, {})
