@@ -1,0 +1,1 @@
+"""Tests of the way from a chapter's source to the learner's copy."""
