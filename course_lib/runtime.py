@@ -217,6 +217,8 @@ def run(function: Callable[..., Any], *args: Any, timeout_s: float = 60.0) -> An
       KernelError: something is wrong with a kernel; its `findings` say what.
       CourseError: there is no kernel in it.
     """
+    if "COURSE_WORKER" in os.environ:  # where kernels run already: a function that calls `run`
+        return function(*args)
     try:
         traced = _traced(function, args)
     except CourseError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import re
 import traceback
@@ -28,13 +29,18 @@ def run(function: Callable[..., Any], args: tuple[Any, ...]) -> dict[str, Any]:
     """`{"value", "trace"}`, or `{"error", "trace"}` with the error as plain data."""
     found: dict[str, Any] = {"trace": None}
     heard = _Listener()
+    printed = io.StringIO()
     try:
-        with heard, interpreted():
+        with heard, interpreted(), contextlib.redirect_stdout(printed):
             arrays = jax.tree.map(_to_jax, args)
             found["trace"] = tracing.trace(function, *arrays)
             found["value"] = jax.tree.map(_to_numpy, jax.block_until_ready(function(*arrays)))
     except BaseException as error:
         found["error"] = _describe(error, heard.frames)
+    # JAX before 0.12 prints a race and goes on
+    _, race, details = printed.getvalue().partition("RACE DETECTED")
+    if race and "error" not in found:
+        found["error"] = ("RuntimeError", race + details, heard.frames)
     return found
 
 

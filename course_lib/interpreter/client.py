@@ -14,11 +14,16 @@ from course_lib.diagnostics import Access, Finding, Location, Severity, locate
 from course_lib.diagnostics.locations import innermost_own
 from course_lib.interpreter import child
 from course_lib.model import Outcome
+from course_lib.tracing import Trace
 from course_lib.workers import RemoteError, Worker, WorkerDied, WorkerIdle, WorkerTimeout
 
 _IDLE_S = 3.0
+# compute capability 9.0 and 10.x (Hopper and Blackwell Tuning Guides, "Unified Shared Memory")
+_SMEM_BYTES_PER_BLOCK = 227 * 1024
 _RACE = re.compile(
-    r"^\s*(read|write) of \w*Key\(memory_space_id=(\d+).*?\)\[(.*)\] from (.*?\)), (.*?):(\d+):\d+",
+    # an access inside a pipeline that JAX emits has no line
+    r"^\s*(read|write) of \w*Key\(memory_space_id=(\d+).*?\)\[(.*)\]"
+    r" from (.*?\)), (?:(.*?):(\d+):)?",
     re.MULTILINE,
 )
 _WARPGROUP = re.compile(r"block_id=(\d+), warpgroup_id=(\d+)")
@@ -51,7 +56,24 @@ def execute(
         return Outcome(findings=(_cannot_travel(error),))
     if "error" in answer:
         return Outcome(findings=(_explain(*answer["error"]),), trace=answer["trace"])
-    return Outcome(answer["value"], _unwritten(answer["value"], plain), answer["trace"])
+    findings = _too_much_smem(answer["trace"]) + _unwritten(answer["value"], plain)
+    return Outcome(answer["value"], findings, answer["trace"])
+
+
+def _too_much_smem(trace: Trace) -> tuple[Finding, ...]:
+    """An error if a block wants more SMEM than any GPU gives it: CUDA refuses such a kernel."""
+    if trace.smem_bytes <= _SMEM_BYTES_PER_BLOCK:
+        return ()
+    return (
+        _error(
+            "too-much-smem",
+            f"A block asks for {trace.smem_bytes:,} bytes of SMEM, and can have"
+            f" {_SMEM_BYTES_PER_BLOCK:,} at most.",
+            why="An SM of a Hopper or Blackwell data-centre GPU has 228 KiB, of which CUDA keeps"
+            " 1 KiB per block. On a GPU this kernel does not compile.",
+            fix="Take smaller tiles, fewer buffers, or one buffer for two purposes.",
+        ),
+    )
 
 
 def _unwritten(value: Any, args: Any) -> tuple[Finding, ...]:
@@ -179,11 +201,14 @@ def _race(message: str) -> Finding:
     # JAX names the later access first
     accesses = tuple(_access(*parts) for parts in reversed(found))
     lines = [_line(a.where) for a in accesses]
-    if any("copy_smem_to_gmem" in x for x in lines) and len(_threads(found)) == 1:
-        return _missing_commit(accesses)
-    if any("copy_gmem_to_smem" in x for x in lines) and len(_threads(found)) == 1:
-        return _read_too_early(accesses)
     space = _SPACES.get(found[0][1], "TMEM") if found else "memory"
+    if space == "SMEM" and len(_threads(found)) == 1:
+        if any("copy_smem_to_gmem" in x for x in lines):
+            return _missing_commit(accesses)
+        if [kind for kind, *_ in found] == ["write", "read"]:
+            return _overtaken_read(accesses)
+        if any("copy_gmem_to_smem" in x for x in lines):
+            return _read_too_early(accesses)
     # blocks run one after the other here and share their names: equal names mean two blocks
     blocks = len(_threads(found)) == 1 or len({b for b, _ in _threads(found)}) > 1
     if blocks:
@@ -214,6 +239,18 @@ def _missing_commit(accesses: tuple[Access, ...]) -> Finding:
     )
 
 
+def _overtaken_read(accesses: tuple[Access, ...]) -> Finding:
+    return _error(
+        "missing-commit",
+        "A copy into SMEM overwrites what a thread has read, and the read was never committed.",
+        accesses=accesses,
+        why="The copy engine (TMA) writes SMEM through another proxy: without a fence its write"
+        " may overtake the read.",
+        fix="Call plgpu.commit_smem() after the read and before the copy (in a pipeline: before"
+        " the step ends).",
+    )
+
+
 def _read_too_early(accesses: tuple[Access, ...]) -> Finding:
     return _error(
         "copy-not-awaited",
@@ -226,7 +263,7 @@ def _read_too_early(accesses: tuple[Access, ...]) -> Finding:
 
 
 def _access(kind: str, space: str, box: str, thread: str, file: str, line: str) -> Access:
-    where = locate(file, int(line))
+    where = locate(file, int(line)) if line else None
     verb = "reads" if kind == "read" else "writes"
     what = f"{verb} {_SPACES.get(space, 'TMEM')}{_box(box)}"
     return Access(what, who=_thread(thread), where=where)

@@ -15,6 +15,7 @@ from course_lib.workers import pickling
 
 def main() -> None:
     """Serves calls from the pipe named on the command line until it is closed."""
+    os.environ["COURSE_WORKER"] = "1"  # what it is given to run must not start workers again
     read_fd, write_fd, memory_bytes = map(int, sys.argv[1:4])
     if memory_bytes:
         _limit_memory(memory_bytes)

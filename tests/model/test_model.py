@@ -23,6 +23,10 @@ RIGHT = {
     "two threads": kernels.two_threads(),
     "a wait that ends": kernels.waits(arrives=True),
     "all rows": kernels.rows(first=0, count=128),
+    "all the SMEM there is": kernels.much_smem(rows=454),
+    "a pipeline": kernels.pipelined(),
+    "one buffer twice": kernels.overwritten(),
+    "two blocks that copy": kernels.two_blocks_copy(),
 }
 WRONG = {
     "copy-not-awaited": (kernels.through_smem(wait=False), "barrier_wait"),
@@ -62,6 +66,30 @@ def test_two_blocks_that_write_the_same_rows_race(x):
     finding = execute(kernels.two_blocks(own_rows=False), (x,)).errors[0]
     assert finding.rule == "data-race"
     assert "blocks" in finding.what
+
+
+def test_two_blocks_that_copy_to_the_same_rows_race(x):
+    finding = execute(kernels.two_blocks_copy(own_rows=False), (x,)).errors[0]
+    assert finding.rule == "data-race"
+    assert "blocks" in finding.what
+    assert "GMEM" in finding.what
+
+
+@pytest.mark.parametrize(
+    "kernel", [kernels.overwritten(commit=False), kernels.pipelined(commit=False)]
+)
+def test_a_copy_over_what_was_just_read_wants_a_commit(kernel, x):
+    finding = execute(kernel, (x,)).errors[0]
+    assert finding.rule == "missing-commit"
+    assert "commit_smem() after the read" in finding.fix
+    assert finding.location is not None
+
+
+def test_more_smem_than_a_block_can_have_is_an_error(x):
+    outcome = execute(kernels.much_smem(rows=455), (x,))
+    assert [f.rule for f in outcome.errors] == ["too-much-smem"]
+    assert "232,960" in outcome.errors[0].what
+    assert "232,448" in outcome.errors[0].what
 
 
 def test_rows_that_nobody_wrote_are_noted_and_the_value_is_nan_there(x):

@@ -1,0 +1,95 @@
+"""Exercises: the list of them, the judge, hints and progress.
+
+    check("memory_spaces.stage_through_smem", stage_through_smem)
+    hint("memory_spaces.stage_through_smem")
+    progress()
+
+A chapter's module (`course_lib/exercises/<chapter title>.py`) registers its
+exercises; see `Exercise` for what one consists of. `judge` answers with a
+`Verdict` and prints nothing; `check` prints it and notes it.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable
+from typing import Any
+
+from course_lib.diagnostics import CourseError
+from course_lib.exercises.judging import judge
+from course_lib.exercises.records import note_check, note_hint, progress_table
+from course_lib.exercises.registry import Case, Exercise, Spec, all_exercises, get, register
+from course_lib.exercises.verdict import FAULTS, Verdict
+
+__all__ = [
+    "FAULTS",
+    "Case",
+    "Exercise",
+    "Spec",
+    "Verdict",
+    "all_exercises",
+    "check",
+    "get",
+    "hint",
+    "judge",
+    "progress",
+    "progress_table",
+    "register",
+]
+
+
+def check(
+    exercise_id: str, fn: Callable[..., Any] | None = None, *, seed: int | None = None
+) -> None:
+    """Says whether your function is right, and if not, what is wrong and where.
+
+    It runs on several shapes with fresh random data, on the CPU model of the GPU
+    first and, when nothing is wrong there, on your GPU if you have one.
+
+    Args:
+      exercise_id: the exercise's id, such as "start_here.fill_iota".
+      fn: your function itself, without parentheses after it.
+      seed: draws the data of an earlier check again; its verdict names the number.
+
+    Raises:
+      CourseError: there is no such exercise, or `fn` is not a function.
+    """
+    if callable(exercise_id):
+        right = f'check("{_id_for(exercise_id, fn)}", {_name(exercise_id)})'
+        raise CourseError(f"check takes the exercise's id first and your function second: {right}.")
+    verdict = judge(exercise_id, fn, seed=seed)
+    print(verdict)
+    note_check(verdict.exercise, fault=verdict.fault)
+
+
+def _name(fn: Callable[..., Any]) -> str:
+    return str(getattr(fn, "__name__", "your_function"))
+
+
+def _id_for(fn: Callable[..., Any], given: object) -> str:
+    """The id that belongs to a function: the one given in the wrong place, else by its name."""
+    if isinstance(given, str):
+        return given
+    same = [e.id for e in all_exercises() if e.function == _name(fn)]
+    return same[0] if len(same) == 1 else "chapter.exercise"
+
+
+def hint(exercise_id: str) -> None:
+    """Prints the next of an exercise's three hints; after the last, the last again.
+
+    Raises:
+      CourseError: there is no such exercise.
+    """
+    exercise = get(exercise_id)
+    number = note_hint(exercise.id, of=len(exercise.hints))
+    last = " (the last)" if number == len(exercise.hints) else ""
+    print(f"Hint {number} of {len(exercise.hints)}{last}, {exercise.id}:")
+    for line in exercise.hints[number - 1].strip().splitlines():
+        indent = "  " + " " * (len(line) - len(line.lstrip()))
+        wrapped = textwrap.wrap(line, 88, initial_indent="  ", subsequent_indent=indent)
+        print("\n".join(wrapped))
+
+
+def progress() -> None:
+    """Prints which exercises are done, tried and open, with the tries and hints they took."""
+    print(progress_table())

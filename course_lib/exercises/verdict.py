@@ -1,0 +1,222 @@
+"""What a check answers, in a few lines of plain words."""
+
+from __future__ import annotations
+
+import dataclasses
+import textwrap
+from collections import Counter
+from collections.abc import Sequence
+
+from course_lib.diagnostics import Finding
+from course_lib.exercises.registry import Exercise
+
+MAX_LINES = 8
+_WIDTH = 88
+_INDENT = "  "
+_LONGEST_SENTENCE = 260  # three lines
+
+# fault -> how the first line of a verdict says it
+FAULTS = {
+    "not-done": "not done yet",
+    "signature": "the function takes other arguments than the exercise gives it",
+    "exception": "an error in your code",
+    "unsupported": "something that cannot run here",
+    "deadlock": "a deadlock",
+    "timeout": "not finished in time",
+    "crash": "the process that ran it died",
+    "out-of-bounds": "an access out of bounds",
+    "too-much-smem": "more SMEM than a block can have",
+    "race": "a race",
+    "barrier": "a barrier used wrongly",
+    "means": "not done by the means asked for",
+    "outputs": "not the arrays asked for",
+    "shape": "a wrong shape",
+    "dtype": "a wrong dtype",
+    "nan": "NaN where a number should be",
+    "value": "wrong values",
+}
+
+# A finding's rule -> the fault it is; a rule that is not listed is a fault of its own name.
+_RULE_FAULTS = {
+    "data-race": "race",
+    "missing-commit": "race",
+    "copy-not-awaited": "race",
+    "unfinished-copy": "race",
+    "barrier-overrun": "barrier",
+    "barrier-pending-arrivals": "barrier",
+    "barrier-unwaited": "barrier",
+}
+# Which of several findings is reported: what stopped the kernel, before what it did until then.
+_FIRST = ("exception", "unsupported", "deadlock", "timeout", "crash", "out-of-bounds")
+
+# Equations that move or relabel data: named only where nothing else does the work.
+_LITTLE_WORK = frozenset({"broadcast_in_dim", "convert_element_type", "reshape", "squeeze"})
+_IN_WORDS = {
+    "scan": "a loop (`pl.loop`, `jax.lax.fori_loop`)",
+    "get": "a load from a ref (`ref[...]`)",
+    "swap": "a store to a ref (`ref[...] = value`)",
+    "wgmma_ref": "`plgpu.wgmma`",
+    "iota": "`iota` (`jnp.arange`)",
+    "reduce_sum": "`reduce_sum` (`jnp.sum`)",
+    "dot_general": "`dot_general` (`@`, `jnp.dot`)",
+    "add": "`add` (`+`)",
+    "sub": "`sub` (`-`)",
+    "mul": "`mul` (`*`)",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """A judgement of one function.
+
+    Attributes:
+      exercise: the exercise's id.
+      fault: one of `FAULTS` or a finding's rule; "" when nothing is wrong.
+      lines: the sentences after the first line.
+      seed: what the data were drawn from; `check(id, fn, seed=...)` draws them again.
+      case: the case that went wrong, in words, "" where none in particular did.
+      passed: how many cases were right.
+      where: "the GPU" for a fault seen only there, else "".
+      findings: what was found on the case that went wrong.
+    """
+
+    exercise: str
+    fault: str = ""
+    lines: tuple[str, ...] = ()
+    seed: int = 0
+    case: str = ""
+    passed: int = 0
+    where: str = ""
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether the function is right."""
+        return not self.fault
+
+    def __str__(self) -> str:
+        """One line when right, at most 8 when wrong."""
+        if self.ok:
+            return f"{self.exercise}: correct on {_count(self.passed, 'shape')}."
+        if self.fault == "not-done":
+            return f"{self.exercise}: not done yet: fill in the cell above and run it again."
+        last = self._last_line()
+        body = [line for text in (self._first_line(), *self.lines) for line in _wrap(text)]
+        room = MAX_LINES - len(_wrap(last))
+        if len(body) > room:
+            body = [*body[: room - 1], f"{_INDENT}..."]
+        return "\n".join([body[0].strip(), *body[1:], *_wrap(last)])
+
+    def _first_line(self) -> str:
+        what = FAULTS.get(self.fault, self.fault.replace("-", " "))
+        where = f" on {self.where}" if self.where else ""
+        case = f", with {self.case}" if self.case else ""
+        before = f" ({_count(self.passed, 'shape')} right before)" if self.passed else ""
+        return f"{self.exercise}: {what}{where}{case}{before}."
+
+    def _last_line(self) -> str:
+        """What to do next. A fault of the data's shape comes back without the seed."""
+        again = f" Same data again: check(..., seed={self.seed})." if self.fault == "value" else ""
+        return f'Stuck? hint("{self.exercise}").{again}'
+
+
+def fault_of(finding: Finding) -> str:
+    """The fault that a finding is."""
+    return _RULE_FAULTS.get(finding.rule, finding.rule)
+
+
+def most_important(findings: Sequence[Finding]) -> Finding:
+    """The one finding to report: what stopped the kernel, else the first."""
+    order = {fault: i for i, fault in enumerate(_FIRST)}
+    return min(findings, key=lambda f: order.get(fault_of(f), len(order)))
+
+
+def describe_finding(finding: Finding) -> tuple[str, ...]:
+    """A finding in a few sentences: what, where, and what to do."""
+    what = _shortened(finding.what)
+    if finding.where is not None and not finding.accesses:
+        sentence = what if what.endswith("...") else what.rstrip(". ")
+        what = f"{sentence} ({finding.where})."
+    accesses = [f"- {a}" for a in finding.accesses[:2]]
+    return (what, *accesses, *([finding.fix] if finding.fix else []))
+
+
+def describe_no_kernel(outside: Counter[str]) -> tuple[str, ...]:
+    """For a function without a kernel: says so, and what does the work instead."""
+    work = _names(outside)
+    instead = f"the work is done by {work}" if work else "nothing is computed at all"
+    return (f"There is no GPU kernel in it: {instead}. Do it inside a `plgpu.kernel`.",)
+
+
+def describe_not_from_kernel(outside: Counter[str]) -> tuple[str, ...]:
+    """For a function that has a kernel but returns something else."""
+    work = _names(outside)
+    after = f" Outside of the kernel: {work}." if work else ""
+    return (
+        f"What is returned is not what a kernel wrote.{after} Let the kernel compute the result "
+        "and return it as it is.",
+    )
+
+
+def describe_means(exercise: Exercise, inside: Counter[str]) -> tuple[str, ...]:
+    """What the kernels lack or should not have: a sentence each, none if nothing."""
+    lines = []
+    for name, least in exercise.requires.items():
+        if inside[name] < least:
+            lines.append(_too_few(in_words(name), inside[name], least))
+    lines += [
+        f"The kernel uses {in_words(name)}, which is not allowed here."
+        for name in exercise.forbids
+        if inside[name]
+    ]
+    return tuple(lines)
+
+
+def in_words(primitive: str) -> str:
+    """A primitive as the learner writes it: "`plgpu.copy_gmem_to_smem`"."""
+    if primitive in _IN_WORDS:
+        return _IN_WORDS[primitive]
+    import jax
+    from jax.experimental import pallas as pl
+    from jax.experimental.pallas import mosaic_gpu as plgpu
+
+    for prefix, module in (("plgpu", plgpu), ("pl", pl), ("jax.lax", jax.lax), ("jnp", jax.numpy)):
+        if hasattr(module, primitive):
+            return f"`{prefix}.{primitive}`"
+    return f"`{primitive}`"
+
+
+def _names(outside: Counter[str]) -> str:
+    names = [name for name, _ in outside.most_common()]
+    work = [name for name in names if name not in _LITTLE_WORK] or names
+    return ", ".join(_IN_WORDS.get(name, f"`{name}`") for name in work[:3])
+
+
+def _shortened(text: str) -> str:
+    """The text, or its beginning where it is one of JAX's long explanations."""
+    return textwrap.shorten(text, _LONGEST_SENTENCE, placeholder=" ...")
+
+
+def _too_few(name: str, found: int, least: int) -> str:
+    uses = f"The kernel uses {name} {_times(found)}" if found else f"The kernel never uses {name}"
+    asked = "which is asked for" if least == 1 else f"it should at least {_times(least)}"
+    return f"{uses}, {asked}."
+
+
+def _times(n: int) -> str:
+    return {1: "once", 2: "twice"}.get(n, f"{n} times")
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n} {noun}{'' if n == 1 else 's'}"
+
+
+def _wrap(text: str) -> list[str]:
+    return textwrap.wrap(
+        text,
+        _WIDTH,
+        initial_indent=_INDENT,
+        subsequent_indent=2 * _INDENT,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

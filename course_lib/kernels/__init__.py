@@ -1,0 +1,1 @@
+"""The course's own kernels: one module per chapter, importable, tested, benchmarked."""
