@@ -1,7 +1,8 @@
-"""The CPU model of the GPU: runs a function that holds kernels where no GPU is.
+"""The CPU model of the GPU, at a safe distance: the simulator in a process that can be killed.
 
-The kernels run in a child process that can be killed, so one that deadlocks,
-loops for ever or takes all memory ends in a finding and the notebook lives on.
+The simulator notices deadlocks and endless kernels by itself. What it cannot
+notice (a Python loop of the learner's that never ends, an allocation larger than
+the machine, a crash) ends with the process, in a finding, and the notebook lives on.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from course_lib.diagnostics import Finding, Severity
-from course_lib.workers import Worker
+from course_lib.diagnostics import CourseError, Finding, Severity
+from course_lib.diagnostics.locations import registered_cells
+from course_lib.workers import RemoteError, Worker, WorkerDied, WorkerTimeout
 
 if TYPE_CHECKING:  # this module stays light: JAX is imported by the first run
+    from course_lib.simulator import Report
     from course_lib.tracing import Trace
 
 DEFAULT_TIMEOUT_S = 60.0
@@ -28,7 +31,7 @@ class Outcome:
 
     Attributes:
       value: its result, a pytree of numpy arrays; None if it has none.
-      findings: what was found, errors first.
+      findings: what was found, in the order it was met.
       trace: what its jaxpr holds; None if it could not be traced.
     """
 
@@ -47,39 +50,36 @@ class Outcome:
         return not self.errors
 
 
-@dataclasses.dataclass(frozen=True)
-class Report:
-    """What `simulate` answers: the value, and what is wrong with the kernel, in words.
-
-    Attributes:
-      value: the result as numpy arrays, None if the kernel did not come to an end.
-      findings: errors first, then notes.
-    """
-
-    value: Any
-    findings: tuple[Finding, ...]
-
-    def __repr__(self) -> str:
-        if not self.findings:
-            return "No findings."
-        return "\n\n".join(map(str, self.findings))
-
-
 def simulate(
-    function: Callable[..., Any], *args: Any, timeout_s: float = DEFAULT_TIMEOUT_S
+    function: Callable[..., Any],
+    *args: Any,
+    arch: str | None = None,
+    schedule: str | int = "in_order",
+    max_steps: int | None = None,
+    timeout_s: float = DEFAULT_TIMEOUT_S,
 ) -> Report:
-    """Runs `function(*args)` on the CPU model, never on a GPU, and reports what is wrong.
+    """Runs `function(*args)` on the model of the GPU, never on a real one, and reports.
 
     Args:
-      function: a function of arrays that calls kernels.
+      function: a kernel, or a function of arrays that calls kernels.
       *args: arrays.
-      timeout_s: seconds after which it is stopped.
+      arch: "sm_90a" (Hopper) or "sm_100a" (Blackwell); by default what the kernels need.
+      schedule: "in_order", "adversarial" (asynchronous effects land as late, or as early, as
+        the rules allow) or an int, the seed of a random schedule.
+      max_steps: how many operations may be simulated before it counts as endless.
+      timeout_s: seconds after which the process is stopped, whatever it does.
 
     Returns:
-      a `Report`; what the kernels do wrong is in its findings and is not raised.
+      a `course_lib.simulator.Report`; what the kernels do wrong is in its findings.
+
+    Raises:
+      CourseError: there is no Mosaic GPU kernel in `function`.
     """
-    outcome = execute(function, args, timeout_s=timeout_s)
-    return Report(outcome.value, outcome.findings)
+    from course_lib.simulator import Report
+
+    options = {"arch": arch, "schedule": schedule, "max_steps": max_steps}
+    report, _ = _ask(function, args, options, timeout_s)
+    return Report(None, report) if isinstance(report, tuple) else report
 
 
 def execute(
@@ -88,13 +88,87 @@ def execute(
     """Runs `function(*args)` on the CPU model and never raises for what the function does.
 
     Args:
-      function: a function of arrays that calls kernels.
+      function: a function of arrays that may call kernels.
       args: its arguments, a tuple of arrays.
       timeout_s: seconds after which it is stopped.
     """
-    from course_lib import interpreter
+    try:
+        report, trace = _ask(function, args, {"kernels_needed": False}, timeout_s)
+    except CourseError as error:
+        return Outcome(findings=(_finding("exception", str(error)),))
+    if isinstance(report, tuple):
+        return Outcome(findings=report, trace=trace)
+    return Outcome(report.value, report.findings, trace)
 
-    return interpreter.execute(worker(), function, args, timeout_s=timeout_s)
+
+def _ask(
+    function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any], timeout_s: float
+) -> tuple[Report | tuple[Finding, ...], Trace | None]:
+    """The report and the trace; instead of the report, the findings that say why there is none."""
+    from course_lib.simulator.hosting import to_numpy
+
+    try:
+        return worker().call(
+            _simulate_here,
+            function,
+            to_numpy(args),
+            options,
+            registered_cells(),
+            timeout_s=timeout_s,
+        )
+    except WorkerTimeout:
+        return (_too_long(timeout_s),), None
+    except WorkerDied as error:
+        return (_died(error),), None
+    except RemoteError as error:
+        if isinstance(error.exception, CourseError):
+            raise error.exception from None
+        return (_cannot_travel(error),), None
+    except (TypeError, AttributeError, ValueError) as error:  # what pickling raises
+        return (_cannot_travel(error),), None
+
+
+def _simulate_here(
+    function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any], cells: Any
+) -> Any:
+    """In the child process: `(report, trace)`."""
+    from course_lib.diagnostics.locations import register_cell
+    from course_lib.simulator import hosting
+
+    for file, name in cells.items():
+        register_cell(file, name)
+    return hosting.simulate_and_trace(function, args, **options)
+
+
+def _finding(rule: str, what: str, fix: str = "") -> Finding:
+    return Finding(rule, Severity.ERROR, what, fix=fix)
+
+
+def _too_long(timeout_s: float) -> Finding:
+    return _finding(
+        "timeout",
+        f"The function was stopped after {timeout_s:g} s.",
+        "Does a loop end? If the kernel is only large, give it more time (timeout_s=...) or"
+        " smaller arrays.",
+    )
+
+
+def _died(error: WorkerDied) -> Finding:
+    memory = "MemoryError" in error.stderr or "bad_alloc" in error.stderr
+    what = (
+        "The function asked for more memory than this machine has."
+        if memory
+        else f"The process that ran the function died (status {error.returncode})."
+    )
+    return _finding("crash", what, "Look at the sizes of the arrays and allocations.")
+
+
+def _cannot_travel(error: Exception) -> Finding:
+    return _finding(
+        "exception",
+        f"The function cannot be handed to the process that simulates it: {error}.",
+        "Let it use only arrays and values that can be pickled.",
+    )
 
 
 _worker: Worker | None = None
@@ -114,13 +188,13 @@ def worker() -> Worker:
 
 def warm_up() -> None:
     """Starts the process and its imports without waiting, so that a first run need not."""
-    worker().start(warm=_import_interpreter)
+    worker().start(warm=_import_simulator)
 
 
-def _import_interpreter() -> None:
-    from course_lib.interpreter import child
+def _import_simulator() -> None:
+    from course_lib.simulator import hosting
 
-    child.warm()
+    hosting.warm()
 
 
 def _memory_limit() -> int | None:

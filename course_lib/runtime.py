@@ -37,18 +37,6 @@ _OLDEST_DRIVER = 525
 # Mosaic GPU's barriers are mbarriers, which exist from compute capability 8.0 on (PTX ISA).
 _OLDEST_CAPABILITY = (8, 0)
 
-_NEEDS = {
-    "copy_gmem_to_smem": "tma",
-    "copy_smem_to_gmem": "tma",
-    "async_prefetch": "tma",
-    "wgmma_ref": "wgmma",
-    "wgmma": "wgmma",
-    "tcgen05_mma": "tcgen05",
-    "tcgen05_commit_arrive": "tcgen05",
-    "async_load_tmem": "tcgen05",
-    "async_store_tmem": "tcgen05",
-    "try_cluster_cancel": "cluster launch control",
-}
 _WORDS = {
     "tma": "the copy engine (TMA: compute capability 9.0 and up)",
     "wgmma": "Hopper's tensor-core instruction wgmma (compute capability 9.x only)",
@@ -141,10 +129,7 @@ def _traced(function: Callable[..., Any], args: tuple[Any, ...]) -> tracing.Trac
 
 
 def _requirements(traced: tracing.Trace) -> Requirements:
-    features = {_NEEDS[name] for name in traced.inside if name in _NEEDS}
-    if any(np.prod(c) > 1 for c in traced.clusters if c):
-        features.add("clusters")
-    return Requirements(frozenset(features), traced.smem_bytes)
+    return Requirements(tracing.features(traced), traced.smem_bytes)
 
 
 def _name(function: Callable[..., Any]) -> str:

@@ -51,6 +51,35 @@ class Trace:
     smem_bytes: int = 0
 
 
+# What the primitives inside of kernels ask of the hardware, in the words of PTX ISA.
+_NEEDS = {
+    "copy_gmem_to_smem": "tma",
+    "copy_smem_to_gmem": "tma",
+    "async_prefetch": "tma",
+    "wgmma_ref": "wgmma",
+    "wgmma": "wgmma",
+    "tcgen05_mma": "tcgen05",
+    "tcgen05_commit_arrive": "tcgen05",
+    "async_load_tmem": "tcgen05",
+    "async_store_tmem": "tcgen05",
+    "try_cluster_cancel": "cluster launch control",
+}
+
+
+def features(traced: Trace) -> frozenset[str]:
+    """The hardware features that the traced kernels use; the names are those of `runtime`."""
+    found = {_NEEDS[name] for name in traced.inside if name in _NEEDS}
+    if any(math.prod(c) > 1 for c in traced.clusters):
+        found.add("clusters")
+    return frozenset(found)
+
+
+def arch_for(traced: Trace | None) -> str:
+    """The architecture to model: "sm_100a" for kernels that only Blackwell has, else "sm_90a"."""
+    blackwell = {"tcgen05", "cluster launch control"}
+    return "sm_100a" if traced is not None and features(traced) & blackwell else "sm_90a"
+
+
 def trace(function: Callable[..., Any], *args: Any) -> Trace:
     """Traces `function(*args)` without running it.
 

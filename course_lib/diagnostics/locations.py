@@ -57,6 +57,11 @@ def register_cell(file: str, name: str) -> None:
     _cells[file] = name
 
 
+def registered_cells() -> dict[str, str]:
+    """The registered cells by file name, a copy: another process needs them to name places."""
+    return dict(_cells)
+
+
 def locate(file: str, line: int, function: str = "") -> Location:
     """The `Location` of a line, by its cell's name if `file` is a notebook cell."""
     return Location(file, line, function, _cells.get(file, ""))

@@ -109,11 +109,10 @@ def _compare_one(
     wrong = wrong_elements(got, wanted, rtol=rtol, atol=atol)
     if not wrong.any():
         return None
-    unwritten = wrong & _is_nan(got)
-    if unwritten.any():
-        first = _first_element(got, wanted, unwritten, name, "are NaN")
-        meaning = "NaN here is memory that nothing had written before it was read or returned."
-        return Difference("nan", (first, *patterns.describe_region(unwritten), meaning))
+    nan = wrong & _is_nan(got)
+    if nan.any():
+        first = _first_element(got, wanted, nan, name, "are NaN")
+        return Difference("nan", (first, *patterns.describe_region(nan)))
     first = _first_element(got, wanted, wrong, name, "are wrong")
     return Difference("value", (first, *patterns.describe(got, wanted, wrong, inputs)))
 

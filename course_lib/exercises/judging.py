@@ -107,8 +107,9 @@ def _judge_cases(
         outcome = run(_call(fn, case), arrays, timeout_s=TIMEOUT_S)
         fault, lines = _fault(exercise, fn, case, arrays, outcome)
         if fault:
+            rule = verdict.most_important(outcome.errors).rule if outcome.errors else ""
             return Verdict(
-                exercise.id, fault, lines, seed, str(case), index, where, outcome.findings
+                exercise.id, fault, lines, seed, str(case), index, where, outcome.findings, rule
             )
     return None
 
@@ -134,7 +135,7 @@ def _fault(
     found = compare(outcome.value, wanted, inputs=inputs, rtol=exercise.rtol, atol=exercise.atol)
     means = verdict.describe_means(exercise, trace.inside)
     if found is not None:
-        return found.fault, (*found.lines, *means)
+        return found.fault, (*found.lines, *verdict.describe_unwritten(outcome.findings), *means)
     return ("means", ("The values are right.", *means)) if means else ("", ())
 
 

@@ -62,9 +62,9 @@ register(
         ),
         hints=(
             "buffer_smem[...] is a value: it stays in registers whatever happens to the buffer "
-            "afterwards, so a = buffer_smem[...] keeps a safe. Before the copy of b may overwrite "
-            "the buffer, the copy engine has to know that you have read it: which call makes "
-            "your accesses to SMEM known to it?",
+            "afterwards, so a = buffer_smem[...] keeps a safe. Then go through the table in "
+            "'There and back again': the engine fills the buffer, you read it, the engine fills "
+            "it again, you read and write it, the engine reads it. What does each step need?",
             "Inside body: def scope(buffer_smem, loaded): ... and then pl.run_scoped(scope, "
             "buffer_smem=plgpu.SMEM(a.shape, a.dtype), loaded=plgpu.Barrier()). One barrier is "
             "enough for both copies, if you wait for it after each of them. plgpu.commit_smem() "

@@ -25,26 +25,49 @@ FAULTS = {
     "timeout": "not finished in time",
     "crash": "the process that ran it died",
     "out-of-bounds": "an access out of bounds",
-    "too-much-smem": "more SMEM than a block can have",
+    "too-much-smem": "more memory than a block can have",
     "race": "a race",
     "barrier": "a barrier used wrongly",
     "means": "not done by the means asked for",
     "outputs": "not the arrays asked for",
     "shape": "a wrong shape",
     "dtype": "a wrong dtype",
-    "nan": "NaN where a number should be",
+    "nan": "NaN, or memory that nothing has written",
     "value": "wrong values",
 }
 
 # A finding's rule -> the fault it is; a rule that is not listed is a fault of its own name.
 _RULE_FAULTS = {
-    "data-race": "race",
-    "missing-commit": "race",
-    "copy-not-awaited": "race",
-    "unfinished-copy": "race",
+    **dict.fromkeys(
+        (
+            "accumulator-read-early",
+            "cancel-result-early",
+            "cluster-smem-reuse",
+            "data-race",
+            "missing-commit-smem",
+            "missing-orders-tensor-core",
+            "mma-operand-not-arrived",
+            "mma-operand-overwritten",
+            "read-before-arrival",
+            "store-not-waited",
+            "store-source-overwritten",
+            "tmem-load-not-waited",
+            "tmem-mma-not-waited",
+            "tmem-store-not-committed",
+            "uncommitted-copy",
+            "unfinished-copy",
+            "wait-from-another-thread",
+        ),
+        "race",
+    ),
+    "barrier-arrivals-pending": "barrier",
     "barrier-overrun": "barrier",
-    "barrier-pending-arrivals": "barrier",
+    "barrier-skipped-phase": "barrier",
     "barrier-unwaited": "barrier",
+    "leader-tracked-wait": "deadlock",
+    "over-capacity": "too-much-smem",
+    "step-limit": "timeout",
+    "uninitialized-read": "nan",
 }
 # Which of several findings is reported: what stopped the kernel, before what it did until then.
 _FIRST = ("exception", "unsupported", "deadlock", "timeout", "crash", "out-of-bounds")
@@ -78,6 +101,7 @@ class Verdict:
       passed: how many cases were right.
       where: "the GPU" for a fault seen only there, else "".
       findings: what was found on the case that went wrong.
+      rule: the rule of the finding that the verdict reports, "" where it reports none.
     """
 
     exercise: str
@@ -88,6 +112,7 @@ class Verdict:
     passed: int = 0
     where: str = ""
     findings: tuple[Finding, ...] = ()
+    rule: str = ""
 
     @property
     def ok(self) -> bool:
@@ -108,7 +133,7 @@ class Verdict:
         return "\n".join([body[0].strip(), *body[1:], *_wrap(last)])
 
     def _first_line(self) -> str:
-        what = FAULTS.get(self.fault, self.fault.replace("-", " "))
+        what = FAULTS.get(self.fault) or _title(self.fault)
         where = f" on {self.where}" if self.where else ""
         case = f", with {self.case}" if self.case else ""
         before = f" ({_count(self.passed, 'shape')} right before)" if self.passed else ""
@@ -118,6 +143,13 @@ class Verdict:
         """What to do next. A fault of the data's shape comes back without the seed."""
         again = f" Same data again: check(..., seed={self.seed})." if self.fault == "value" else ""
         return f'Stuck? hint("{self.exercise}").{again}'
+
+
+def _title(rule: str) -> str:
+    """A rule's own title, for a fault that is none of `FAULTS`."""
+    from course_lib.simulator.rules import RULES
+
+    return RULES[rule].title if rule in RULES else rule.replace("-", " ")
 
 
 def fault_of(finding: Finding) -> str:
@@ -139,6 +171,11 @@ def describe_finding(finding: Finding) -> tuple[str, ...]:
         what = f"{sentence} ({finding.where})."
     accesses = [f"- {a}" for a in finding.accesses[:2]]
     return (what, *accesses, *([finding.fix] if finding.fix else []))
+
+
+def describe_unwritten(findings: Sequence[Finding]) -> tuple[str, ...]:
+    """The notes that a kernel left a part of its output unwritten: why the result is wrong."""
+    return tuple(f.what for f in findings if f.rule == "unwritten-output")[:1]
 
 
 def describe_no_kernel(outside: Counter[str]) -> tuple[str, ...]:

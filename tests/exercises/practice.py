@@ -117,6 +117,22 @@ def writes_half(x: Array) -> Array:
     return _launch(body, x)
 
 
+def reads_unwritten_memory(x: Array) -> Array:
+    def body(x_gmem, y_gmem, x_smem, barrier):
+        rows = pl.ds(lax.axis_index("i") * ROWS, ROWS)
+        y_gmem[rows] = 2 * x_smem[...]
+
+    return _launch(body, x)
+
+
+def takes_the_logarithm(x: Array) -> Array:
+    def body(x_gmem, y_gmem, x_smem, barrier):
+        rows = pl.ds(lax.axis_index("i") * ROWS, ROWS)
+        y_gmem[rows] = jnp.log(x_gmem[rows])
+
+    return _launch(body, x)
+
+
 def does_not_wait(x: Array) -> Array:
     def body(x_gmem, y_gmem, x_smem, barrier):
         rows = pl.ds(lax.axis_index("i") * ROWS, ROWS)
@@ -263,6 +279,15 @@ def sum_and_wrong_difference(x: Array, y: Array) -> Any:
     def body(x_gmem, y_gmem, s_gmem, d_gmem):
         s_gmem[...] = x_gmem[...] + y_gmem[...]
         d_gmem[...] = y_gmem[...] - x_gmem[...]
+
+    return _elementwise(body, x, y, outputs=2)
+
+
+def half_of_the_difference(x: Array, y: Array) -> Any:
+    def body(x_gmem, y_gmem, s_gmem, d_gmem):
+        s_gmem[...] = x_gmem[...] + y_gmem[...]
+        half = pl.ds(0, COLUMNS // 2)
+        d_gmem[half] = x_gmem[half] - y_gmem[half]
 
     return _elementwise(body, x, y, outputs=2)
 

@@ -51,7 +51,6 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder: Path = tmp_path_factory.mktemp("workspace")
     (folder / ".course").mkdir()
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c) for c in CELLS])
-    resources = {"metadata": {"path": str(folder)}}
     with pytest.MonkeyPatch.context() as patch:
         for name in ("COURSE_WORKSPACE", "COURSE_MODEL_ONLY"):
             patch.delenv(name, raising=False)

@@ -17,6 +17,8 @@ from course_lib.exercises.verdict import MAX_LINES
 from course_lib.model import Outcome
 from tests.exercises import practice
 
+pytestmark = pytest.mark.two_jax
+
 
 @pytest.fixture(autouse=True)
 def _practice(exercises: None) -> None:
@@ -62,10 +64,18 @@ WRONG = [
     (practice.DOUBLE, practice.forgets_to_double, "value", "The output is x, unchanged."),
     (practice.DOUBLE, practice.reads_the_first_block, "value", "rows 0 to 63 is repeated"),
     (practice.DOUBLE, practice.writes_half, "nan", "Element [32, 0] is nan"),
+    (practice.DOUBLE, practice.writes_half, "nan", "Nobody writes 4096 of the 8192 elements"),
+    (practice.DOUBLE, practice.reads_unwritten_memory, "nan", "x_smem is read, and nobody"),
+    (practice.DOUBLE, practice.takes_the_logarithm, "nan", "are NaN."),
     (practice.DOUBLE, practice.does_not_wait, "race", "plgpu.barrier_wait"),
     (practice.DOUBLE, practice.blocks_share_rows, "race", "Two blocks"),
     (practice.DOUBLE, practice.waits_for_ever, "deadlock", "waits for ever"),
-    (practice.DOUBLE, practice.leaves_the_array, "out-of-bounds", "GMEM[64:128, 0:128]"),
+    (
+        practice.DOUBLE,
+        practice.leaves_the_array,
+        "out-of-bounds",
+        "elements 64 to 127 of axis 0 of y_gmem",
+    ),
     (practice.DOUBLE, practice.without_smem, "means", "never uses `plgpu.copy_gmem_to_smem`"),
     (practice.DOUBLE, practice.without_a_kernel, "means", "no GPU kernel in it"),
     (practice.DOUBLE, practice.kernel_then_jnp, "means", "Outside of the kernel: `mul`"),
@@ -116,6 +126,17 @@ def test_the_learner_s_own_line_is_named(fn):
     own = range(first, first + 12)
     text = " ".join(str(on_model("practice.double", fn)).split())
     assert any(f"practice.py:{line}" in text for line in own)
+
+
+def test_nan_that_was_computed_is_not_called_unwritten():
+    text = str(on_model("practice.double", practice.takes_the_logarithm))
+    assert "Nobody writes" not in text
+
+
+def test_integers_that_nobody_wrote_are_recognised():
+    text = str(on_model("practice.sum_and_difference", practice.half_of_the_difference))
+    assert "Nobody writes 64 of the 128 elements of d_gmem" in text
+    assert "All of those are in elements 64 to 127; the rest is right." in text
 
 
 def test_a_value_fault_says_how_to_see_the_same_data_again():

@@ -10,6 +10,7 @@ import pytest
 from course_lib.diagnostics import Access, Finding, Location, Severity
 from course_lib.exercises import FAULTS, Verdict
 from course_lib.exercises.verdict import (
+    _RULE_FAULTS,
     MAX_LINES,
     describe_finding,
     describe_means,
@@ -19,6 +20,7 @@ from course_lib.exercises.verdict import (
     in_words,
     most_important,
 )
+from course_lib.simulator.rules import RULES
 from tests.exercises import practice
 
 
@@ -61,17 +63,27 @@ def test_a_short_verdict_is_whole():
     assert "..." not in str(Verdict("a.b", "race", ("One.", "Two.")))
 
 
-def test_a_rule_without_a_fault_of_its_own_is_named_as_it_is():
-    assert fault_of(finding("bank-conflict")) == "bank-conflict"
-    assert str(Verdict("a.b", "bank-conflict")).startswith("a.b: bank conflict.")
+def test_a_rule_without_a_fault_of_its_own_goes_by_its_title():
+    assert fault_of(finding("illegal-mma")) == "illegal-mma"
+    title = "an MMA of a shape or dtype that the tensor core does not have"
+    assert str(Verdict("a.b", "illegal-mma")).startswith(f"a.b: {title}.")
+    assert str(Verdict("a.b", "some-new-rule")).startswith("a.b: some new rule.")
+
+
+def test_every_rule_that_is_given_a_fault_exists():
+    assert set(_RULE_FAULTS) <= set(RULES)
+    assert set(_RULE_FAULTS.values()) <= set(FAULTS)
 
 
 @pytest.mark.parametrize(
     ("rule", "fault"),
     [
         ("data-race", "race"),
-        ("missing-commit", "race"),
-        ("copy-not-awaited", "race"),
+        ("missing-commit-smem", "race"),
+        ("read-before-arrival", "race"),
+        ("uninitialized-read", "nan"),
+        ("step-limit", "timeout"),
+        ("over-capacity", "too-much-smem"),
         ("unfinished-copy", "race"),
         ("barrier-overrun", "barrier"),
         ("deadlock", "deadlock"),
@@ -87,7 +99,7 @@ def test_every_rule_of_the_model_is_a_fault(rule, fault):
 def test_what_stopped_the_kernel_is_reported_first():
     race, error = finding(), finding("exception", "ValueError: no")
     assert most_important([race, error]) is error
-    assert most_important([race, finding("missing-commit")]) is race
+    assert most_important([race, finding("missing-commit-smem")]) is race
 
 
 def test_a_finding_names_its_line():

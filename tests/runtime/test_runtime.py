@@ -112,7 +112,7 @@ def test_run_of_a_function_around_a_kernel(x):
 def test_run_raises_what_is_wrong_and_prints_notes(x, capsys):
     with pytest.raises(KernelError, match="commit_smem") as caught:
         run(kernels.through_smem(commit=False), x)
-    assert caught.value.findings[0].rule == "missing-commit"
+    assert caught.value.findings[0].rule == "missing-commit-smem"
     assert capsys.readouterr().out == ""
     run(kernels.rows(first=0, count=64), x)
     assert "never" not in capsys.readouterr().err

@@ -18,8 +18,9 @@ class Wrong:
 
     Attributes:
       fn: the function a learner might hand in.
-      fault: the fault the verdict must name: one of `course_lib.exercises.FAULTS`
-        ("value", "shape", "dtype", "nan", "race", "deadlock", "exception", "means", ...).
+      fault: the fault the verdict must name: one of `course_lib.exercises.FAULTS` ("value",
+        "shape", "nan", "race", "means", ...) or, more exactly, the rule of the finding
+        that it reports ("read-before-arrival").
       says: pieces of text that the verdict must contain, such as the index of the
         first wrong element, the missing call or the learner's own line.
     """

@@ -39,17 +39,6 @@ def _send(buffer: Any, target: Any) -> None:
 
 
 @_scoped
-def overwrites_what_it_reads(
-    a_gmem: Any, b_gmem: Any, y_gmem: Any, buffer: Any, loaded: Any
-) -> None:
-    _load(a_gmem, buffer, loaded)
-    a = buffer[...]
-    _load(b_gmem, buffer, loaded)
-    buffer[...] = a + buffer[...]
-    _send(buffer, y_gmem)
-
-
-@_scoped
 def waits_once_for_both(a_gmem: Any, b_gmem: Any, y_gmem: Any, buffer: Any, loaded: Any) -> None:
     _load(a_gmem, buffer, loaded)
     a = buffer[...]
@@ -111,11 +100,16 @@ def allocates_for_the_whole_kernel(a: jax.Array, b: jax.Array) -> jax.Array:
 
 
 WRONG = {
-    "overwrites what it reads": Wrong(overwrites_what_it_reads, "race", ("plgpu.commit_smem()",)),
-    "waits once for both": Wrong(waits_once_for_both, "race", ("plgpu.barrier_wait",)),
-    "forgets the first wait": Wrong(forgets_the_first_wait, "race", ("plgpu.barrier_wait",)),
-    "forgets the last commit": Wrong(forgets_the_last_commit, "race", ("plgpu.commit_smem()",)),
-    "keeps the reference": Wrong(keeps_the_reference, "value"),
+    "waits once for both": Wrong(
+        waits_once_for_both, "read-before-arrival", ("plgpu.barrier_wait",)
+    ),
+    "forgets the first wait": Wrong(
+        forgets_the_first_wait, "read-before-arrival", ("plgpu.barrier_wait",)
+    ),
+    "forgets the last commit": Wrong(
+        forgets_the_last_commit, "missing-commit-smem", ("plgpu.commit_smem()",)
+    ),
+    "keeps the reference": Wrong(keeps_the_reference, "value", ("8192 are wrong",)),
     "adds in GMEM": Wrong(adds_in_gmem, "means", ("plgpu.copy_gmem_to_smem",)),
     "allocates for the whole kernel": Wrong(
         allocates_for_the_whole_kernel, "means", ("The values are right", "pl.run_scoped")

@@ -71,6 +71,8 @@ WRONG = {
         ("in rows 112 to 127;",),
     ),
     "runs one step too far": Wrong(
-        _loop(lambda m: m // ROWS + 1, lambda i: i * ROWS), "out-of-bounds", ("GMEM",)
+        _loop(lambda m: m // ROWS + 1, lambda i: i * ROWS),
+        "out-of-bounds",
+        ("elements 128 to 143",),
     ),
 }

@@ -128,17 +128,25 @@ def uses_plain_jax(x: jax.Array) -> jax.Array:
 
 
 WRONG = {
-    "forgets the barrier": Wrong(forgets_the_barrier, "race", ("plgpu.barrier_wait",)),
-    "forgets the commit": Wrong(forgets_the_commit, "race", ("plgpu.commit_smem()",)),
-    "commits too early": Wrong(commits_too_early, "race", ("plgpu.commit_smem()",)),
+    "forgets the barrier": Wrong(
+        forgets_the_barrier, "read-before-arrival", ("buffer", "plgpu.barrier_wait")
+    ),
+    "forgets the commit": Wrong(
+        forgets_the_commit, "missing-commit-smem", ("without plgpu.commit_smem()",)
+    ),
+    "commits too early": Wrong(
+        commits_too_early, "missing-commit-smem", ("without plgpu.commit_smem()",)
+    ),
     "leaves while copying": Wrong(leaves_while_copying, "race", ("wait_smem_to_gmem(0)",)),
     "every block takes the first rows": Wrong(
-        every_block_takes_the_first_rows, "race", ("Two blocks", "GMEM")
+        every_block_takes_the_first_rows, "race", ("y_gmem[0:64, 0:128]", "block 1")
     ),
     "reads the first rows": Wrong(reads_the_first_rows, "value", ("rows 0 to 63 is repeated",)),
-    "waits for a barrier on the way out": Wrong(waits_for_a_barrier_on_the_way_out, "deadlock"),
+    "waits for a barrier on the way out": Wrong(
+        waits_for_a_barrier_on_the_way_out, "deadlock", ("wait for ever",)
+    ),
     "throws the result away": Wrong(throws_the_result_away, "value", ("x, unchanged",)),
-    "copies a value": Wrong(copies_a_value, "exception"),
+    "copies a value": Wrong(copies_a_value, "exception", ("`copy_gmem_to_smem` on a `Ref`",)),
     "goes around SMEM": Wrong(goes_around_smem, "means", ("plgpu.copy_gmem_to_smem",)),
     "uses plain JAX": Wrong(uses_plain_jax, "means", ("no GPU kernel", "`sub`")),
 }

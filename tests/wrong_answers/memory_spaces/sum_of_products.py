@@ -28,6 +28,7 @@ def _pipeline(
     index_map: Callable[[Any], tuple[Any, Any]] = lambda ti: (0, ti),
     start: Callable[..., jax.Array] = jnp.zeros,
     arguments: Callable[[Any, Any], tuple[Any, Any]] = lambda a, b: (a, b),
+    max_concurrent_steps: int = 2,
 ) -> Answer:
     """The right answer, but for what is passed."""
 
@@ -40,7 +41,7 @@ def _pipeline(
                 step,
                 grid=(a.shape[1] // TILE_N,),
                 in_specs=[spec, spec],
-                max_concurrent_steps=2,
+                max_concurrent_steps=max_concurrent_steps,
                 init_carry=start(tile, a.dtype),
             )
             y_gmem[...] = pipeline(*arguments(a_gmem, b_gmem))
@@ -54,10 +55,6 @@ def _forgets_the_sum(indices: Any, a_smem: Any, b_smem: Any, total: jax.Array) -
     product = a_smem[...] * b_smem[...]
     plgpu.commit_smem()
     return product
-
-
-def _forgets_the_commit(indices: Any, a_smem: Any, b_smem: Any, total: jax.Array) -> jax.Array:
-    return total + a_smem[...] * b_smem[...]
 
 
 def _returns_nothing(indices: Any, a_smem: Any, b_smem: Any, total: jax.Array) -> Any:
@@ -90,14 +87,18 @@ WRONG = {
     "walks down, not along": Wrong(
         _pipeline(index_map=lambda ti: (ti, 0)), "value", ("with float32[64, 512]",)
     ),
-    "stays at the first tile": Wrong(_pipeline(index_map=lambda ti: (0, 0)), "value"),
-    "forgets the sum": Wrong(_pipeline(step=_forgets_the_sum), "value"),
-    "forgets the commit": Wrong(
-        _pipeline(step=_forgets_the_commit), "race", ("plgpu.commit_smem()",)
+    "stays at the first tile": Wrong(
+        _pipeline(index_map=lambda ti: (0, 0)), "value", ("8192 are wrong",)
+    ),
+    "forgets the sum": Wrong(_pipeline(step=_forgets_the_sum), "value", ("8192 are wrong",)),
+    "keeps all tiles in SMEM": Wrong(
+        _pipeline(max_concurrent_steps=4), "over-capacity", ("232,448",)
     ),
     "starts at one": Wrong(_pipeline(start=jnp.ones), "value", ("off by the same amount: 1",)),
-    "squares a": Wrong(_pipeline(arguments=lambda a, b: (a, a)), "value"),
-    "returns nothing from a step": Wrong(_pipeline(step=_returns_nothing), "exception"),
+    "squares a": Wrong(_pipeline(arguments=lambda a, b: (a, a)), "value", ("8192 are wrong",)),
+    "returns nothing from a step": Wrong(
+        _pipeline(step=_returns_nothing), "exception", ("TypeError", "carry")
+    ),
     "multiplies in JAX": Wrong(multiplies_in_jax, "means", ("no GPU kernel", "`mul`")),
     "uses no pipeline": Wrong(takes_all_at_once, "means", ("plgpu.copy_gmem_to_smem",)),
 }

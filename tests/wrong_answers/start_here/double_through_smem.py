@@ -91,7 +91,7 @@ def copies_and_ignores(x):
 
 WRONG = {
     "never waits": Wrong(never_waits, "race", ("barrier_wait", "double_through_smem.py")),
-    "waits first": Wrong(waits_first, "deadlock", ("waits for ever",)),
+    "waits first": Wrong(waits_first, "deadlock", ("wait for ever", "double_through_smem.py")),
     "no .at": Wrong(no_at, "exception", ("Ref", "double_through_smem.py")),
     "always the first part": Wrong(
         always_the_first_part, "value", ("elements 0 to 127", "repeated")

@@ -98,7 +98,9 @@ def reversed_outside(x):
 
 
 WRONG = {
-    "no minus one": Wrong(no_minus_one, "out-of-bounds", ("(4, 128)", "reverse_rows.py")),
+    "no minus one": Wrong(
+        no_minus_one, "out-of-bounds", ("element 4 of axis 0", "reverse_rows.py")
+    ),
     "same order": Wrong(same_order, "value", ("x, unchanged",)),
     "all to the last row": Wrong(all_to_the_last_row, "race", ("Two blocks", "axis_index")),
     "half of the rows": Wrong(half_of_the_rows, "nan", ("Element [0, 0] is nan", "rows 0 to 1")),

@@ -92,9 +92,11 @@ def axes_swapped(x):
 
 
 WRONG = {
-    "past the end": Wrong(past_the_end, "out-of-bounds", ("(128, 384)", "shift_tiles.py")),
+    "past the end": Wrong(
+        past_the_end, "out-of-bounds", ("384 to 511 of axis 1", "shift_tiles.py")
+    ),
     "to the left": Wrong(to_the_left, "value", ("moved right by 128 columns",)),
-    "by one element": Wrong(by_one_element, "out-of-bounds", ("(128, 384)",)),
+    "by one element": Wrong(by_one_element, "out-of-bounds", ("257 to 384 of axis 1",)),
     "only the first rows": Wrong(only_the_first_rows, "race", ("Two blocks", "axis_index")),
     "one axis only": Wrong(one_axis_only, "nan", ("Element [64, 0] is nan", "rows 64 to 127")),
     "axes swapped": Wrong(axes_swapped, "value", ("moved left by 64 columns",)),

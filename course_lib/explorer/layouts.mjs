@@ -1,0 +1,267 @@
+// The maths of grid order, waves of blocks and the L2 model: the twin of
+// course_lib/layouts/grid.py, which documents it. Pure functions on plain data:
+// this file knows neither the page nor Python. tests/explorer compares the two.
+//
+// A tile is a pair [mi, ni]; an order is an array of tiles, the i-th block's at i.
+
+export const KINDS = ["row-major", "tiled", "snake"];
+export const MAX_REQUESTS = 2_000_000;
+
+// ---- orders ----
+
+/** The order of `m` x `n` output tiles; `order` is {kind, width, minor_dim}. */
+export function orderTiles(order, m, n) {
+  if (!KINDS.includes(order.kind)) {
+    throw new Error(`order '${order.kind}' is none of 'row-major', 'tiled' or 'snake'.`);
+  }
+  if (order.kind === "row-major") return rowMajor(m, n);
+  if (order.kind === "tiled") return tiled(m, n, order.width);
+  return planarSnake(m, n, order.minor_dim, order.width);
+}
+
+/** Grid (m, n): the last axis varies fastest. */
+export function rowMajor(m, n) {
+  return range(m * n).map((i) => [Math.floor(i / n), i % n]);
+}
+
+/** Grid (m / mt, n, mt): bands of mt tile rows, down each column of a band first. */
+export function tiled(m, n, mt) {
+  if (m % mt !== 0) {
+    const fits = listed(range(m).map((d) => d + 1).filter((d) => m % d === 0));
+    const lost = mt < m ? `the last ${m % mt} of ${m}` : `all ${m}`;
+    throw new Error(
+      `mt = ${mt} does not divide the ${m} tile rows: the grid (m // mt, n, mt) would leave ` +
+        `out ${lost}. What divides ${m}: ${fits}.`,
+    );
+  }
+  return range(m * n).map((i) => {
+    const outer = Math.floor(i / (n * mt));
+    const within = i % (n * mt);
+    return [outer * mt + (within % mt), Math.floor(within / mt)];
+  });
+}
+
+/** plgpu.planar_snake(i, [m, n], minorDim, tileWidth) for every i. */
+export function planarSnake(m, n, minorDim, tileWidth) {
+  const [minorSize, majorSize] = minorDim === 0 ? [m, n] : [n, m];
+  const fullBands = Math.floor(minorSize / tileWidth);
+  return range(m * n).map((i) => {
+    const band = Math.floor(i / (tileWidth * majorSize));
+    const within = i % (tileWidth * majorSize);
+    const width = band < fullBands ? tileWidth : minorSize % tileWidth;
+    const along = Math.floor(within / width);
+    const major = band % 2 === 0 ? along : majorSize - 1 - along;
+    const minor = band * tileWidth + (within % width);
+    return minorDim === 0 ? [minor, major] : [major, minor];
+  });
+}
+
+// ---- waves, and who computes what ----
+
+/** The order cut into waves of `concurrent` tiles; the last may be smaller. */
+export function waves(order, concurrent) {
+  return range(Math.ceil(order.length / concurrent)).map((w) =>
+    order.slice(w * concurrent, (w + 1) * concurrent),
+  );
+}
+
+/** [block, step] of the i-th of `count` tiles under plgpu.nd_loop over `numSms` blocks. */
+export function persistent(count, numSms) {
+  return range(count).map((i) => [i % numSms, Math.floor(i / numSms)]);
+}
+
+/** How many waves `tiles` make, how full the last is, the share of block slots with work. */
+export function quantization(tiles, concurrent) {
+  const waveCount = Math.ceil(tiles / concurrent);
+  const last = tiles % concurrent || concurrent;
+  return { tiles, concurrent, waves: waveCount, last, busy: tiles / (waveCount * concurrent) };
+}
+
+/** {worker, start, end} of each tile: static (i % workers) or to whoever is free first. */
+export function assign(costs, workers, dynamic) {
+  const freeAt = new Array(workers).fill(0);
+  const worker = costs.map((cost, i) => {
+    const who = dynamic ? freeAt.indexOf(Math.min(...freeAt)) : i % workers;
+    freeAt[who] += cost;
+    return who;
+  });
+  const clock = new Array(workers).fill(0);
+  const start = worker.map((who, i) => {
+    const from = clock[who];
+    clock[who] += costs[i];
+    return from;
+  });
+  return { worker, start, end: start.map((from, i) => from + costs[i]) };
+}
+
+// ---- what a wave reads ----
+
+/** Distinct tile rows of A, tile columns of B and tiles of C that some tiles touch. */
+export function footprint(tiles) {
+  return {
+    a_rows: new Set(tiles.map(([mi]) => mi)).size,
+    b_columns: new Set(tiles.map(([, ni]) => ni)).size,
+    c_tiles: new Set(tiles.map(([mi, ni]) => `${mi},${ni}`)).size,
+  };
+}
+
+/** Sizes in bytes of a matmul {m, n, k, tile_m, tile_n, tile_k, itemsize, out_itemsize}. */
+export function sizes(mm) {
+  const aTile = mm.tile_m * mm.tile_k * mm.itemsize;
+  const bTile = mm.tile_k * mm.tile_n * mm.itemsize;
+  const cTile = mm.tile_m * mm.tile_n * mm.out_itemsize;
+  return {
+    a_tile_bytes: aTile,
+    b_tile_bytes: bTile,
+    c_tile_bytes: cTile,
+    a_bytes: mm.m * mm.k * aTile,
+    b_bytes: mm.k * mm.n * bTile,
+    c_bytes: mm.m * mm.n * cTile,
+  };
+}
+
+/** The bytes of A and B in a footprint, each part counted once. */
+export function inputBytes(mm, touched) {
+  const { a_tile_bytes, b_tile_bytes } = sizes(mm);
+  return mm.k * (touched.a_rows * a_tile_bytes + touched.b_columns * b_tile_bytes);
+}
+
+// ---- the L2 model ----
+
+/** A fully associative cache that evicts what was used longest ago. A Map keeps its order. */
+class Lru {
+  constructor(capacityBytes) {
+    this.free = capacityBytes;
+    this.held = new Map();
+  }
+
+  /** Whether `key` is held; it is afterwards, if `size` bytes fit at all. */
+  hit(key, size) {
+    if (this.held.delete(key)) {
+      this.held.set(key, size);
+      return true;
+    }
+    this.held.set(key, size);
+    this.free -= size;
+    while (this.free < 0) {
+      const [oldest, freed] = this.held.entries().next().value;
+      this.held.delete(oldest);
+      this.free += freed;
+    }
+    return false;
+  }
+}
+
+/**
+ * What each wave asks the L2 cache for and where it came from, and what the cache holds
+ * after it. See grid.l2_traffic and grid.l2_contents. A wave's `held_a` and `held_b` are the
+ * numbers of tiles held of each tile row of A and of each tile column of B.
+ */
+export function l2Run(mm, waveList, l2Bytes, countC = false) {
+  const count = waveList.reduce((sum, wave) => sum + wave.length, 0);
+  const requests = 2 * count * mm.k;
+  if (requests > MAX_REQUESTS) {
+    const fits = Math.max(1, Math.floor(MAX_REQUESTS / (2 * count)));
+    throw new Error(
+      `${count} output tiles with k = ${mm.k} steps make ${withCommas(requests)} requests; the ` +
+        `model steps through ${withCommas(MAX_REQUESTS)} at most. Take k <= ` +
+        `${fits} with a larger tile_k, or fewer tiles.`,
+    );
+  }
+  const cache = new Lru(l2Bytes);
+  const seen = new Set();
+  return waveList.map((tiles) => {
+    const traffic = waveTraffic(mm, tiles, cache, seen, countC);
+    return { traffic, ...contents(mm, cache) };
+  });
+}
+
+function contents(mm, cache) {
+  const heldA = new Array(mm.m).fill(0);
+  const heldB = new Array(mm.n).fill(0);
+  const bBase = mm.m * mm.k;
+  const cBase = bBase + mm.k * mm.n;
+  for (const key of cache.held.keys()) {
+    if (key < bBase) heldA[Math.floor(key / mm.k)] += 1;
+    else if (key < cBase) heldB[(key - bBase) % mm.n] += 1;
+  }
+  return { held_a: heldA, held_b: heldB };
+}
+
+function waveTraffic(mm, tiles, cache, seen, countC) {
+  const { a_tile_bytes, b_tile_bytes, c_tile_bytes } = sizes(mm);
+  const bBase = mm.m * mm.k; // keys: A's tiles, then B's, then C's
+  const cBase = bBase + mm.k * mm.n;
+  const t = emptyTraffic();
+  const request = (key, size) => {
+    if (cache.hit(key, size)) {
+      t.hits += 1;
+      t.hit_bytes += size;
+    } else if (seen.has(key)) {
+      t.capacity += 1;
+      t.capacity_bytes += size;
+    } else {
+      seen.add(key);
+      t.compulsory += 1;
+      t.compulsory_bytes += size;
+    }
+  };
+  for (let ki = 0; ki < mm.k; ki++) {
+    for (const [mi, ni] of tiles) {
+      request(mi * mm.k + ki, a_tile_bytes);
+      request(bBase + ki * mm.n + ni, b_tile_bytes);
+    }
+  }
+  if (countC) for (const [mi, ni] of tiles) cache.hit(cBase + mi * mm.n + ni, c_tile_bytes);
+  t.written_bytes = tiles.length * c_tile_bytes;
+  return t;
+}
+
+export function emptyTraffic() {
+  return {
+    hits: 0,
+    compulsory: 0,
+    capacity: 0,
+    hit_bytes: 0,
+    compulsory_bytes: 0,
+    capacity_bytes: 0,
+    written_bytes: 0,
+  };
+}
+
+/** The sum of several waves' traffic. */
+export function totalTraffic(list) {
+  const sum = emptyTraffic();
+  for (const traffic of list) for (const key of Object.keys(sum)) sum[key] += traffic[key];
+  return sum;
+}
+
+// ---- words ----
+
+const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
+
+/** A number of bytes in words, three digits or the whole number: "96 KiB", "1.05 GiB". */
+export function bytesInWords(bytes) {
+  let unit = 0;
+  let value = bytes;
+  while (value >= 1024 && unit < UNITS.length - 1) {
+    value /= 1024;
+    unit += 1;
+  }
+  const scale = value >= 100 ? 1 : value >= 10 ? 10 : 100;
+  return `${Math.floor(value * scale + 0.5) / scale} ${UNITS[unit]}`;
+}
+
+export function withCommas(number) {
+  return String(number).replace(/\B(?=(\d{3})+$)/g, ",");
+}
+
+export function range(count) {
+  return Array.from({ length: count }, (_, i) => i);
+}
+
+function listed(words) {
+  const most = words.slice(0, -1);
+  const last = words[words.length - 1];
+  return most.length ? `${most.join(", ")} or ${last}` : `${last}`;
+}

@@ -1,0 +1,783 @@
+// The wave view: steps through the waves of blocks that compute C = A @ B, and counts what
+// each of them reads. All numbers come from layouts.mjs, here on the client.
+//
+// `render({model, el})` is anywidget's; the model may be anything with get, set, on, off and
+// save_changes. The state is plain: see STATE.
+import {
+  bytesInWords,
+  footprint,
+  inputBytes,
+  l2Run,
+  orderTiles,
+  persistent,
+  quantization,
+  range,
+  sizes,
+  totalTraffic,
+  waves,
+  withCommas,
+} from "./layouts.mjs";
+
+const MIB = 2 ** 20;
+const STATE = [
+  "m", "n", "k", "tile_m", "tile_n", "tile_k", "itemsize", "out_itemsize",
+  "order", "width", "minor_dim", "persistent", "concurrent", "l2_bytes", "count_c", "wave",
+];
+const MAX_SIDE = 256; // tiles along M or N: more could not be told apart on a screen
+const PLAY_MS = 700;
+
+// ---- the numbers of a state ----
+
+/** Everything that is shown, from the state alone. Throws an Error whose message is a sentence. */
+export function study(state) {
+  checkNumbers(state);
+  const mm = { ...state };
+  const order = orderTiles({ kind: state.order, width: state.width, minor_dim: state.minor_dim },
+    state.m, state.n);
+  const waveList = waves(order, state.concurrent);
+  const run = l2Run(mm, waveList, state.l2_bytes, state.count_c);
+  const soFar = footprintsSoFar(waveList);
+  const { a_bytes, b_bytes } = sizes(mm);
+  return {
+    state, mm, order, waves: waveList, run, soFar,
+    rank: rankOf(order, state),
+    quant: quantization(order.length, state.concurrent),
+    least_bytes: a_bytes + b_bytes,
+    all: totalTraffic(run.map((w) => w.traffic)),
+    row_major: totalTraffic(rowMajorRun(mm, state).map((w) => w.traffic)),
+  };
+}
+
+/** The footprint of each wave together with all waves before it. */
+function footprintsSoFar(waveList) {
+  const [rows, columns] = [new Set(), new Set()];
+  let tiles = 0; // an order has every tile once
+  return waveList.map((wave) => {
+    for (const [mi, ni] of wave) {
+      rows.add(mi);
+      columns.add(ni);
+    }
+    tiles += wave.length;
+    return { a_rows: rows.size, b_columns: columns.size, c_tiles: tiles };
+  });
+}
+
+function rowMajorRun(mm, state) {
+  const order = orderTiles({ kind: "row-major" }, state.m, state.n);
+  return l2Run(mm, waves(order, state.concurrent), state.l2_bytes, state.count_c);
+}
+
+/** rank[mi][ni] is the tile's place in the order. */
+function rankOf(order, state) {
+  const rank = range(state.m).map(() => new Array(state.n).fill(0));
+  order.forEach(([mi, ni], i) => {
+    rank[mi][ni] = i;
+  });
+  return rank;
+}
+
+function checkNumbers(state) {
+  for (const name of ["m", "n", "k", "tile_m", "tile_n", "tile_k", "width", "concurrent"]) {
+    if (!Number.isInteger(state[name]) || state[name] < 1) {
+      throw new Error(`${NAMES[name]}: it must be a whole number from 1 up.`);
+    }
+  }
+  for (const name of ["m", "n"]) {
+    if (state[name] > MAX_SIDE) throw new Error(`${NAMES[name]}: at most ${MAX_SIDE} fit here.`);
+  }
+  if (!(state.l2_bytes >= 0)) throw new Error("L2 size: 0 stands for no cache, less does not exist.");
+}
+
+const NAMES = {
+  m: "Tile rows (m)",
+  n: "Tile columns (n)",
+  k: "Steps along K",
+  tile_m: "tile_m",
+  tile_n: "tile_n",
+  tile_k: "tile_k",
+  width: "Width",
+  concurrent: "Blocks at a time",
+};
+
+// ---- words ----
+
+/** One wave in a sentence or three; the text form of the picture. */
+export function describe(s, wave) {
+  const touched = footprint(s.waves[wave]);
+  const traffic = s.run[wave].traffic;
+  const inputs = touched.a_rows + touched.b_columns;
+  return (
+    `${cap(waveWord(s.state))} ${wave + 1} of ${s.waves.length} computes ` +
+    `${count(s.waves[wave].length, "tile")} of C. It reads ${count(touched.a_rows, "tile row")} of A ` +
+    `and ${count(touched.b_columns, "tile column")} of B: ${inputs} distinct, ` +
+    `${bytesInWords(inputBytes(s.mm, touched))}, of which ` +
+    `${bytesInWords(traffic.compulsory_bytes + traffic.capacity_bytes)} come from HBM.`
+  );
+}
+
+/** All waves together, against the least possible and against row-major order. */
+export function conclude(s) {
+  const mine = s.all.compulsory_bytes + s.all.capacity_bytes;
+  const rowMajor = s.row_major.compulsory_bytes + s.row_major.capacity_bytes;
+  const against = s.state.order === "row-major" ? "" :
+    ` Row-major order: ${bytesInWords(rowMajor)}.`;
+  const { last, concurrent } = s.quant;
+  const tail = last === concurrent ? "The last wave is full." :
+    `The last wave computes ${last} instead of ${concurrent}: ` +
+    `${Math.round(s.quant.busy * 100)}% of all places have work.`;
+  return (
+    `All of it reads ${bytesInWords(mine)} from HBM; reading every byte of A and B once would be ` +
+    `${bytesInWords(s.least_bytes)}.${against} ${tail}`
+  );
+}
+
+function waveWord(state) {
+  return state.persistent ? "step" : "wave";
+}
+
+function count(number, noun) {
+  return `${withCommas(number)} ${noun}${number === 1 ? "" : "s"}`;
+}
+
+function cap(text) {
+  return text[0].toUpperCase() + text.slice(1);
+}
+
+function percent(part, whole) {
+  return whole ? ` (${Math.round((100 * part) / whole)}%)` : "";
+}
+
+function inspectTile(s, wave, [mi, ni]) {
+  const i = s.rank[mi][ni];
+  const { concurrent } = s.state;
+  const its = Math.floor(i / concurrent);
+  const row = s.waves[its].filter(([r]) => r === mi).length - 1;
+  const column = s.waves[its].filter(([, c]) => c === ni).length - 1;
+  const [block, step] = persistent(i + 1, concurrent)[i];
+  const who = s.state.persistent
+    ? `block ${block} computes it in step ${step + 1}`
+    : `block ${i} computes it, in wave ${its + 1}`;
+  const when = its === wave ? "" : its < wave ? " (done)" : " (later)";
+  return (
+    `Tile (${mi}, ${ni}): ${who}${when}. Row ${mi} of A is read by ${count(row, "other block")} ` +
+    `of that ${waveWord(s.state)}, column ${ni} of B by ${column}.`
+  );
+}
+
+function inspectBand(s, wave, matrix, index) {
+  const held = s.run[wave][matrix === "A" ? "held_a" : "held_b"][index];
+  const axis = matrix === "A" ? 0 : 1;
+  const readers = s.waves[wave].filter((tile) => tile[axis] === index).length;
+  return (
+    `${matrix === "A" ? "Tile row" : "Tile column"} ${index} of ${matrix}: ` +
+    `${count(readers, "block")} of this ${waveWord(s.state)} read it. After it, the L2 cache holds ` +
+    `${held} of its ${s.mm.k} tiles.`
+  );
+}
+
+// ---- the picture ----
+
+/** Where A, B and C lie on a canvas `width` CSS pixels wide. */
+function geometry(state, width) {
+  const band = Math.max(28, Math.min(64, width * 0.14));
+  const gap = 10;
+  const head = 16; // the names above and beside the matrices
+  const room = width - band - gap - head - 2;
+  const side = Math.max(1, Math.min(30, Math.floor(room / state.n), Math.floor(460 / state.m)));
+  const left = head + band + gap;
+  const top = head + band + gap;
+  return {
+    side, band, left, top, head,
+    width: left + side * state.n + 2,
+    height: top + side * state.m + 2,
+  };
+}
+
+function paint(canvas, s, wave, cursor, colours) {
+  const cssWidth = canvas.clientWidth || 400;
+  const g = geometry(s.state, cssWidth);
+  const dpr = window.devicePixelRatio || 1;
+  canvas.width = Math.round(cssWidth * dpr);
+  canvas.height = Math.round(g.height * dpr);
+  canvas.style.height = `${g.height}px`;
+  const ctx = canvas.getContext("2d");
+  ctx.scale(dpr, dpr);
+  ctx.fillStyle = colours.back;
+  ctx.fillRect(0, 0, cssWidth, g.height);
+  paintNames(ctx, g, s, colours);
+  paintC(ctx, g, s, wave, colours);
+  const touched = [0, 1].map((axis) => new Set(s.waves[wave].map((tile) => tile[axis])));
+  for (const mi of range(s.state.m)) {
+    const held = s.run[wave].held_a[mi] / s.mm.k;
+    const box = [g.head, g.top + mi * g.side, g.band, g.side];
+    paintBand(ctx, box, "row", touched[0].has(mi) ? colours.a : null, held, colours);
+  }
+  for (const ni of range(s.state.n)) {
+    const held = s.run[wave].held_b[ni] / s.mm.k;
+    const box = [g.left + ni * g.side, g.head, g.side, g.band];
+    paintBand(ctx, box, "column", touched[1].has(ni) ? colours.b : null, held, colours);
+  }
+  if (cursor) paintCursor(ctx, g, s, cursor, colours);
+  return g;
+}
+
+function paintNames(ctx, g, s, colours) {
+  ctx.fillStyle = colours.muted;
+  ctx.font = "12px sans-serif";
+  ctx.textBaseline = "alphabetic";
+  ctx.textAlign = "left";
+  ctx.fillText("B", g.left, g.head - 4);
+  ctx.fillText("A", g.head, g.top - 4);
+  ctx.fillText("C", g.left - 10, g.top - 2);
+}
+
+function paintC(ctx, g, s, wave, colours) {
+  const { m, n, concurrent } = s.state;
+  const inset = g.side > 6 ? 1 : 0.5;
+  const size = labelSize(s, g.side);
+  ctx.textAlign = "center";
+  ctx.textBaseline = "middle";
+  for (const mi of range(m)) {
+    for (const ni of range(n)) {
+      const i = s.rank[mi][ni];
+      const its = Math.floor(i / concurrent);
+      const [x, y] = [g.left + ni * g.side, g.top + mi * g.side];
+      ctx.fillStyle = its === wave ? colours.now : its < wave ? colours.done : colours.later;
+      ctx.fillRect(x, y, g.side - inset, g.side - inset);
+      if (!size) continue;
+      const label = String(s.state.persistent ? i % concurrent : i);
+      ctx.font = `${its === wave ? "bold " : ""}${size}px sans-serif`;
+      ctx.fillStyle =
+        its === wave ? colours.nowInk : its < wave ? colours.doneInk : colours.muted;
+      ctx.fillText(label, x + (g.side - inset) / 2, y + g.side / 2);
+    }
+  }
+}
+
+/** The size of the numbers in the tiles, in pixels; 0 where the longest would not fit. */
+function labelSize(s, side) {
+  const most = s.state.persistent ? s.state.concurrent : s.order.length;
+  const digits = String(most - 1).length;
+  const size = Math.min(12, side * 0.5, (side - 2) / (0.6 * digits));
+  return size < 6 ? 0 : size;
+}
+
+/** A tile row of A or column of B; a strip along it shows how much of it is in L2. */
+function paintBand(ctx, [x, y, w, h], direction, fill, held, colours) {
+  const inset = Math.min(w, h) > 6 ? 1 : 0.5;
+  ctx.fillStyle = fill ?? colours.later;
+  ctx.fillRect(x, y, w - inset, h - inset);
+  const strip = Math.max(2, Math.min(5, Math.min(w, h) * 0.25));
+  ctx.fillStyle = colours.l2;
+  if (direction === "row") ctx.fillRect(x, y + h - inset - strip, (w - inset) * held, strip);
+  else ctx.fillRect(x + w - inset - strip, y, strip, (h - inset) * held);
+}
+
+function paintCursor(ctx, g, s, cursor, colours) {
+  ctx.strokeStyle = colours.ink;
+  ctx.lineWidth = 2;
+  const outline = (x, y, w, h) => ctx.strokeRect(x + 0.5, y + 0.5, w - 2, h - 2);
+  const { side, left, top, head, band } = g;
+  if (cursor.c) {
+    const [mi, ni] = cursor.c;
+    outline(left + ni * side, top + mi * side, side, side);
+    outline(head, top + mi * side, band, side);
+    outline(left + ni * side, head, side, band);
+  } else if (cursor.a !== undefined) {
+    outline(head, top + cursor.a * side, left - head + s.state.n * side, side);
+  } else {
+    outline(left + cursor.b * side, head, side, top - head + s.state.m * side);
+  }
+}
+
+/** What lies under a point: {c: [mi, ni]}, {a: mi}, {b: ni} or null. */
+function hitTest(g, state, x, y) {
+  const ni = Math.floor((x - g.left) / g.side);
+  const mi = Math.floor((y - g.top) / g.side);
+  const inRows = mi >= 0 && mi < state.m;
+  const inColumns = ni >= 0 && ni < state.n;
+  if (inRows && inColumns) return { c: [mi, ni] };
+  if (inRows && x >= g.head && x < g.head + g.band) return { a: mi };
+  if (inColumns && y >= g.head && y < g.head + g.band) return { b: ni };
+  return null;
+}
+
+/** The most bytes that one wave reads from HBM. */
+function mostRead(s) {
+  return s.run.reduce((most, { traffic: t }) =>
+    Math.max(most, t.compulsory_bytes + t.capacity_bytes), 0);
+}
+
+/** HBM reads of every wave as bars, the current one marked. */
+function paintBars(canvas, s, wave, colours) {
+  const [width, height] = [canvas.clientWidth || 320, 76];
+  const dpr = window.devicePixelRatio || 1;
+  canvas.width = Math.round(width * dpr);
+  canvas.height = Math.round(height * dpr);
+  canvas.style.height = `${height}px`;
+  const ctx = canvas.getContext("2d");
+  ctx.scale(dpr, dpr);
+  ctx.fillStyle = colours.back;
+  ctx.fillRect(0, 0, width, height);
+  const base = height - 6;
+  const most = Math.max(1, mostRead(s));
+  const step = width / s.run.length;
+  s.run.forEach(({ traffic: t }, w) => {
+    const gap = step > 4 ? 1.5 : 0;
+    const first = (t.compulsory_bytes / most) * (base - 8);
+    const again = (t.capacity_bytes / most) * (base - 8);
+    ctx.fillStyle = colours.first;
+    ctx.fillRect(w * step, base - first, step - gap, first);
+    ctx.fillStyle = colours.again;
+    ctx.fillRect(w * step, base - first - again, step - gap, again);
+    if (w === wave) {
+      ctx.fillStyle = colours.ink;
+      ctx.fillRect(w * step, base + 2, Math.max(2, step - gap), 3);
+    }
+  });
+  ctx.fillStyle = colours.line;
+  ctx.fillRect(0, base, width, 1);
+}
+
+// ---- colours and themes ----
+
+function isDark() {
+  const lab = document.body.dataset.jpThemeLight;
+  if (lab) return lab === "false";
+  const { classList } = document.body;
+  if (classList.contains("vscode-dark") || classList.contains("vscode-high-contrast")) return true;
+  if (classList.contains("vscode-light")) return false;
+  return window.matchMedia("(prefers-color-scheme: dark)").matches;
+}
+
+function readColours(root) {
+  const dark = isDark();
+  root.classList.toggle("mgw-dark", dark);
+  const bare = !document.body.dataset.jpThemeLight && !/vscode/.test(document.body.className);
+  if (bare) {
+    root.style.setProperty("--mgw-ink", dark ? "#eef1f4" : "#1b1f24");
+    root.style.setProperty("--mgw-muted", dark ? "#aab4be" : "#57606a");
+    root.style.setProperty("--mgw-back", dark ? "#14181d" : "#ffffff");
+    root.style.setProperty("--mgw-line", dark ? "#57606a" : "#b6bcc3");
+  }
+  const style = getComputedStyle(root);
+  const read = (name) => style.getPropertyValue(`--mgw-${name}`).trim();
+  return {
+    ink: read("ink"), muted: read("muted"), back: read("back"), line: read("line"),
+    now: read("now"), nowInk: read("now-ink"), done: read("done"), doneInk: read("done-ink"),
+    a: read("a"), b: read("b"), l2: read("l2"), first: read("first"), again: read("again"),
+    later: dark ? "#2a3036" : "#eceff2",
+  };
+}
+
+// ---- the page ----
+
+let serial = 0; // makes the ids of several views on one page differ
+
+function element(tag, attributes = {}, ...children) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  node.append(...children);
+  return node;
+}
+
+const FIELDS = [
+  ["order", "Order", ["row-major", "tiled", "snake"],
+    ["row-major: (m, n)", "tiled: (m // mt, n, mt)", "planar_snake"]],
+  ["width", "Width"],
+  ["minor_dim", "Minor dimension", ["0", "1"], ["0: bands of rows", "1: bands of columns"]],
+  ["persistent", "Launch", ["false", "true"], ["a block per tile", "persistent (nd_loop)"]],
+  ["concurrent", "Blocks at a time"],
+  ["m", "Tile rows (m)"],
+  ["n", "Tile columns (n)"],
+  ["l2_mib", "L2 size in MiB"],
+];
+const MORE_FIELDS = [
+  ["k", "Steps along K"],
+  ["tile_m", "tile_m"],
+  ["tile_n", "tile_n"],
+  ["tile_k", "tile_k"],
+  ["itemsize", "Bytes per element", ["1", "2", "4"], ["1: float8, int8", "2: bfloat16, float16", "4: float32"]],
+];
+
+function field([name, label, values, texts]) {
+  const attributes = { name, "aria-label": label };
+  const input = values
+    ? element("select", attributes, ...values.map((v, i) => element("option", { value: v }, texts[i])))
+    : element("input", { ...attributes, type: "number", min: name === "l2_mib" ? "0" : "1",
+      step: name === "l2_mib" ? "any" : "1" });
+  const caption = element("span", {}, label);
+  return element("label", {}, caption, input);
+}
+
+const LEGEND = [
+  ["now", "computed now; the number is the block's"],
+  ["done", "computed before"],
+  ["a", "rows of A read now"],
+  ["b", "columns of B read now"],
+  ["l2", "strip: share in L2 after this wave"],
+];
+const BAR_LEGEND = [
+  ["first", "read for the first time"],
+  ["again", "read before, evicted since"],
+];
+
+function legend(entries) {
+  return element("ul", { class: "mgw-legend" }, ...entries.map(([colour, text]) => {
+    const swatch = element("span", { class: "mgw-swatch" });
+    swatch.style.background = `var(--mgw-${colour})`;
+    return element("li", {}, swatch, text);
+  }));
+}
+
+function build(el) {
+  const id = `mgw-${(serial += 1)}`;
+  const ui = { id };
+  ui.fields = Object.fromEntries(
+    [...FIELDS, ...MORE_FIELDS].map((spec) => [spec[0], field(spec)]),
+  );
+  const countC = element("input", { type: "checkbox", name: "count_c" });
+  ui.fields.count_c = element("label", { class: "mgw-check" }, countC, "tiles of C take room in L2");
+  const pick = (specs) => specs.map(([name]) => ui.fields[name]);
+  ui.error = element("p", { class: "mgw-error", role: "alert" });
+  ui.canvas = element("canvas", {
+    class: "mgw-canvas", tabindex: "0", role: "application",
+    "aria-describedby": `${id}-inspector`,
+    "aria-label": "The tiles of A, B and C. Arrow keys move over the tiles of C.",
+  });
+  ui.inspector = element("p", { class: "mgw-inspector", id: `${id}-inspector`, role: "status" });
+  ui.buttons = {
+    first: ["|◀", "First wave (Home)"],
+    back: ["◀", "Previous wave (Page Up)"],
+    play: ["▶ play", "Play or pause (Space)"],
+    next: ["▶", "Next wave (Page Down)"],
+    last: ["▶|", "Last wave (End)"],
+  };
+  for (const [name, [text, label]] of Object.entries(ui.buttons)) {
+    ui.buttons[name] = element("button", { type: "button", "aria-label": label, title: label }, text);
+  }
+  ui.slider = element("input", { type: "range", min: "1", step: "1", "aria-label": "Wave" });
+  ui.where = element("span", { class: "mgw-where" });
+  ui.summary = element("p", { class: "mgw-summary", "aria-live": "polite" });
+  ui.table = element("table");
+  ui.bars = element("canvas", { class: "mgw-bars", role: "img" });
+  ui.sentence = element("p", { class: "mgw-sentence" });
+  ui.scale = element("p", { class: "mgw-scale" });
+  ui.main = element("div", { class: "mgw-main" },
+    element("div", { class: "mgw-picture" }, ui.canvas, legend(LEGEND), ui.inspector),
+    element("div", { class: "mgw-numbers" }, ui.table, ui.sentence, ui.scale, ui.bars, legend(BAR_LEGEND)));
+  ui.root = element(
+    "section",
+    { class: "mgw", "aria-label": "Waves of blocks over C = A @ B", "data-lm-suppress-shortcuts": "true" },
+    element("fieldset", {}, element("legend", {}, "Order and sizes"), ...pick(FIELDS)),
+    element("details", {}, element("summary", {}, "Sizes of tiles"),
+      element("fieldset", {}, element("legend", {}, "Sizes of tiles"), ...pick(MORE_FIELDS),
+        ui.fields.count_c)),
+    ui.error,
+    element("div", { class: "mgw-transport" }, ...Object.values(ui.buttons), ui.slider, ui.where),
+    ui.summary,
+    ui.main,
+  );
+  el.append(ui.root);
+  return ui;
+}
+
+function tableRows(s, wave) {
+  const now = { touched: footprint(s.waves[wave]), t: s.run[wave].traffic };
+  const upTo = (last) => ({
+    touched: s.soFar[last],
+    t: totalTraffic(s.run.slice(0, last + 1).map((w) => w.traffic)),
+  });
+  const columns = [now, upTo(wave), upTo(s.waves.length - 1)];
+  const row = (name, value, kind = "") => [name, columns.map(value), kind];
+  const requests = ({ t }) => t.hits + t.compulsory + t.capacity;
+  return [
+    row("A tile rows", (c) => withCommas(c.touched.a_rows)),
+    row("B tile columns", (c) => withCommas(c.touched.b_columns)),
+    row("Together", (c) => withCommas(c.touched.a_rows + c.touched.b_columns), "strong"),
+    row("In bytes", (c) => bytesInWords(inputBytes(s.mm, c.touched))),
+    row("Requests", (c) => withCommas(requests(c)), "rule"),
+    row("Hits", (c) => withCommas(c.t.hits) + percent(c.t.hits, requests(c))),
+    row("First reads", (c) => withCommas(c.t.compulsory)),
+    row("Evicted before", (c) => withCommas(c.t.capacity)),
+    row("From HBM", (c) => bytesInWords(c.t.compulsory_bytes + c.t.capacity_bytes), "strong"),
+    row("Written", (c) => bytesInWords(c.t.written_bytes)),
+  ];
+}
+
+function fillTable(table, s, wave) {
+  const word = waveWord(s.state);
+  const heads = ["", `this ${word}`, "so far", "in all"];
+  const head = element("thead", {}, element("tr", {}, ...heads.map((text) =>
+    element(text ? "th" : "td", text ? { scope: "col" } : {}, text))));
+  const body = element("tbody", {}, ...tableRows(s, wave).map(([name, values, kind]) =>
+    element("tr", kind ? { class: `mgw-${kind}` } : {}, element("th", { scope: "row" }, name),
+      ...values.map((value) => element("td", {}, value)))));
+  const caption = element("caption", {}, `What a ${word} of ${s.state.concurrent} blocks reads`);
+  table.replaceChildren(caption, head, body);
+}
+
+// ---- the view ----
+
+class View {
+  constructor(model, el) {
+    this.model = model;
+    this.ui = build(el);
+    this.cursor = null;
+    this.timer = null;
+    this.colours = readColours(this.ui.root);
+    this.listeners = [];
+    this.connect();
+    this.refresh();
+  }
+
+  state() {
+    return Object.fromEntries(STATE.map((name) => [name, this.model.get(name)]));
+  }
+
+  /** Recomputes everything; on a state that does not fit, shows why and keeps the picture. */
+  refresh() {
+    const state = this.state();
+    this.showFields(state);
+    const key = JSON.stringify({ ...state, wave: 0 });
+    if (key !== this.studied) {
+      this.studied = key;
+      try {
+        this.study = study(state);
+        this.complain("");
+      } catch (error) {
+        this.complain(error.message);
+      }
+    }
+    this.draw();
+  }
+
+  /** Shows what does not fit, "" for nothing; what is below belongs to the last state that did. */
+  complain(sentence, input = null) {
+    this.ui.error.textContent = sentence;
+    this.ui.main.classList.toggle("mgw-stale", Boolean(sentence));
+    for (const label of Object.values(this.ui.fields)) {
+      const own = label.querySelector("input, select");
+      own.setAttribute("aria-invalid", String(own === input));
+    }
+    if (/^mt = /.test(sentence)) {
+      this.ui.fields.width.querySelector("input").setAttribute("aria-invalid", "true");
+    }
+  }
+
+  wave() {
+    return Math.max(0, Math.min(this.study.waves.length - 1, this.model.get("wave")));
+  }
+
+  goTo(wave) {
+    const last = this.study.waves.length - 1;
+    this.model.set("wave", Math.max(0, Math.min(last, wave)));
+    this.model.save_changes();
+  }
+
+  draw() {
+    if (!this.study) return;
+    const [s, wave, ui] = [this.study, this.wave(), this.ui];
+    const of = s.waves.length;
+    ui.slider.max = String(of);
+    ui.slider.value = String(wave + 1);
+    const where = `${waveWord(s.state)} ${wave + 1} of ${of}`;
+    ui.slider.setAttribute("aria-valuetext", where);
+    ui.where.textContent = where;
+    ui.buttons.first.disabled = ui.buttons.back.disabled = wave === 0;
+    ui.buttons.last.disabled = ui.buttons.next.disabled = wave === of - 1;
+    ui.summary.textContent = describe(s, wave);
+    ui.sentence.textContent = conclude(s);
+    fillTable(ui.table, s, wave);
+    const scale = `Read from HBM by each ${waveWord(s.state)}; the tallest bar is ` +
+      `${bytesInWords(mostRead(s))}`;
+    ui.scale.textContent = scale;
+    ui.bars.setAttribute("aria-label", scale);
+    this.paint();
+  }
+
+  paint() {
+    if (!this.study) return;
+    const wave = this.wave();
+    this.geometry = paint(this.ui.canvas, this.study, wave, this.cursor, this.colours);
+    paintBars(this.ui.bars, this.study, wave, this.colours);
+    this.ui.inspector.textContent = this.inspect(wave);
+  }
+
+  inspect(wave) {
+    const c = this.cursor;
+    if (!c) return "Point at a tile, a row of A or a column of B to see who reads it and when.";
+    if (c.c) return inspectTile(this.study, wave, c.c);
+    return c.a !== undefined
+      ? inspectBand(this.study, wave, "A", c.a)
+      : inspectBand(this.study, wave, "B", c.b);
+  }
+
+  pointAt(cursor) {
+    if (JSON.stringify(cursor) === JSON.stringify(this.cursor)) return;
+    this.cursor = cursor;
+    this.paint();
+  }
+
+  play(on) {
+    clearInterval(this.timer);
+    this.timer = on ? setInterval(() => this.tick(), PLAY_MS) : null;
+    this.ui.buttons.play.textContent = on ? "❚❚ pause" : "▶ play";
+    this.ui.buttons.play.setAttribute("aria-pressed", String(on));
+  }
+
+  togglePlay() {
+    const atEnd = this.wave() === this.study.waves.length - 1;
+    if (!this.timer && atEnd) this.goTo(0);
+    this.play(!this.timer);
+  }
+
+  tick() {
+    if (this.wave() >= this.study.waves.length - 1) this.play(false);
+    else this.goTo(this.wave() + 1);
+  }
+
+  // -- fields --
+
+  showFields(state) {
+    const shown = { ...state, l2_mib: state.l2_bytes / MIB };
+    for (const [name, label] of Object.entries(this.ui.fields)) {
+      const input = label.querySelector("input, select");
+      if (input.type === "checkbox") input.checked = shown[name];
+      else if (document.activeElement !== input || input.tagName === "SELECT") {
+        input.value = String(shown[name]);
+      }
+    }
+    const show = (name, wanted) => (this.ui.fields[name].style.display = wanted ? "" : "none");
+    show("width", state.order !== "row-major");
+    show("minor_dim", state.order === "snake");
+    this.relabel("width", state.order === "tiled" ? "Width (mt)" : "Tile width");
+    this.relabel("concurrent", state.persistent ? "Blocks launched (SMs)" : "Blocks at a time");
+  }
+
+  relabel(name, text) {
+    this.ui.fields[name].querySelector("span").textContent = text;
+    this.ui.fields[name].querySelector("input").setAttribute("aria-label", text);
+  }
+
+  readField(input) {
+    if (input.name === "l2_mib") return ["l2_bytes", Math.round(Number(input.value) * MIB)];
+    if (input.type === "checkbox") return [input.name, input.checked];
+    if (input.name === "persistent") return ["persistent", input.value === "true"];
+    if (input.name === "order") return ["order", input.value];
+    return [input.name, Number(input.value)];
+  }
+
+  change(input) {
+    const [name, value] = this.readField(input);
+    try {
+      checkNumbers({ ...this.state(), [name]: value });
+    } catch (error) {
+      this.studied = null;
+      this.complain(error.message, input);
+      return;
+    }
+    if (name === "itemsize") this.model.set("out_itemsize", value);
+    this.model.set(name, value);
+    this.model.save_changes();
+    this.refresh();
+  }
+
+  // -- events --
+
+  connect() {
+    const { ui } = this;
+    for (const label of Object.values(ui.fields)) {
+      const input = label.querySelector("input, select");
+      this.on(input, "change", () => this.change(input));
+    }
+    this.on(ui.slider, "input", () => this.goTo(Number(ui.slider.value) - 1));
+    const steps = { first: () => 0, back: () => this.wave() - 1, next: () => this.wave() + 1,
+      last: () => this.study.waves.length - 1 };
+    for (const [name, target] of Object.entries(steps)) {
+      this.on(ui.buttons[name], "click", () => this.goTo(target()));
+    }
+    this.on(ui.buttons.play, "click", () => this.togglePlay());
+    this.on(ui.root, "keydown", (event) => this.key(event));
+    this.on(ui.canvas, "pointermove", (event) => this.pointAt(this.under(event)));
+    this.on(ui.canvas, "pointerleave", () => this.pointAt(null));
+    this.on(ui.canvas, "pointerdown", (event) => this.pointAt(this.under(event)));
+    this.on(ui.bars, "click", (event) => {
+      const box = ui.bars.getBoundingClientRect();
+      this.goTo(Math.floor(((event.clientX - box.left) / box.width) * this.study.waves.length));
+    });
+    const retheme = () => this.retheme();
+    this.on(window.matchMedia("(prefers-color-scheme: dark)"), "change", retheme);
+    this.themeObserver = new MutationObserver(retheme);
+    this.themeObserver.observe(document.body, { attributes: true });
+    this.sizeObserver = new ResizeObserver(() => this.resized());
+    this.sizeObserver.observe(ui.root);
+    this.onModel = () => this.refresh();
+    this.onWave = () => this.draw();
+    for (const name of STATE) {
+      this.model.on(`change:${name}`, name === "wave" ? this.onWave : this.onModel);
+    }
+  }
+
+  on(target, event, handler) {
+    target.addEventListener(event, handler);
+    this.listeners.push([target, event, handler]);
+  }
+
+  retheme() {
+    this.colours = readColours(this.ui.root);
+    this.paint();
+  }
+
+  resized() {
+    const width = this.ui.root.clientWidth;
+    if (width === this.width) return; // the picture's own height changes too
+    this.width = width;
+    this.retheme(); // styles apply only once the view is on the page
+  }
+
+  under(event) {
+    const box = this.ui.canvas.getBoundingClientRect();
+    return hitTest(this.geometry, this.study.state, event.clientX - box.left, event.clientY - box.top);
+  }
+
+  key(event) {
+    if (event.target.matches("select, input") || event.altKey || event.ctrlKey || event.metaKey) return;
+    const steps = { PageUp: this.wave() - 1, PageDown: this.wave() + 1, Home: 0,
+      End: this.study.waves.length - 1 };
+    const moves = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+    const onCanvas = event.target === this.ui.canvas;
+    if (event.key in steps) this.goTo(steps[event.key]);
+    else if (onCanvas && event.key in moves) this.moveCursor(moves[event.key]);
+    else if (onCanvas && event.key === " ") this.togglePlay();
+    else if (onCanvas && event.key === "Escape") this.pointAt(null);
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  moveCursor([dm, dn]) {
+    const { m, n } = this.study.state;
+    const [mi, ni] = this.cursor?.c ?? this.study.waves[this.wave()][0];
+    const started = Boolean(this.cursor?.c);
+    const wrap = (value, size) => Math.max(0, Math.min(size - 1, value));
+    this.pointAt({ c: started ? [wrap(mi + dm, m), wrap(ni + dn, n)] : [mi, ni] });
+  }
+
+  close() {
+    this.play(false);
+    this.themeObserver.disconnect();
+    this.sizeObserver.disconnect();
+    for (const [target, event, handler] of this.listeners) target.removeEventListener(event, handler);
+    for (const name of STATE) {
+      this.model.off(`change:${name}`, name === "wave" ? this.onWave : this.onModel);
+    }
+  }
+}
+
+function render({ model, el }) {
+  const view = new View(model, el);
+  return () => view.close();
+}
+
+export default { render };

@@ -1,0 +1,122 @@
+"""`simulate` and `replay`: the machine behind two functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from course_lib.diagnostics import CourseError, Finding, Severity, own_frame
+from course_lib.simulator import ir
+from course_lib.simulator.machine.faults import Fault
+from course_lib.simulator.machine.host import Host
+from course_lib.simulator.machine.machine import Fallback, Machine, Stopped
+from course_lib.simulator.report import Report, Resources
+
+MAX_STEPS = 20_000_000
+
+
+def simulate(
+    f: Callable[..., Any],
+    *args: Any,
+    arch: str = "sm_90a",
+    schedule: str | int = "in_order",
+    max_steps: int = MAX_STEPS,
+) -> Report:
+    """Runs `f(*args)` with its Mosaic GPU kernels on the model of the GPU.
+
+    Args:
+      f: a function of arrays that calls plgpu.kernel, pl.kernel(mesh=plgpu.Mesh(...)) or
+        pl.core_map; jit, vmap and scan around them are fine.
+      args: its arguments, numpy or JAX arrays.
+      arch: "sm_90a" (Hopper) or "sm_100a" (Blackwell).
+      schedule: "in_order"; "adversarial": asynchronous effects land as late (or as early) as
+        the rules allow; or an int, the seed of a random schedule.
+      max_steps: how many operations may be simulated.
+
+    Returns:
+      The value (numpy arrays) and the findings. It never raises for what the kernel does.
+
+    Raises:
+      CourseError: there is no Mosaic GPU kernel in `f`.
+    """
+    from course_lib.simulator import frontend
+
+    try:
+        program, tree = frontend.trace(f, *args)
+    except CourseError:
+        raise
+    except Exception as error:
+        return Report(None, (_exception(error),))
+    if not any(op.name == "kernel" for op, _ in program.walk()):
+        raise CourseError(
+            "This function calls no Mosaic GPU kernel; give one that calls plgpu.kernel "
+            "(or pl.kernel with mesh=plgpu.Mesh(...))."
+        )
+    leaves = frontend.leaves(args)
+    report = _run(
+        program, leaves, arch, schedule, max_steps, lambda op, xs: frontend.bind(program, op, xs)
+    )
+    if report.value is None:
+        return report
+    value = frontend.unflatten(tree, report.value)
+    return Report(value, report.findings, report.timeline, report.resources)
+
+
+def trace_kernels(f: Callable[..., Any], *args: Any) -> ir.Program:
+    """The program of `f(*args)` as plain data, for `replay` or `ir.save`."""
+    from course_lib.simulator import frontend
+
+    return frontend.trace(f, *args)[0]
+
+
+def replay(
+    program: ir.Program,
+    inputs: Sequence[Any],
+    *,
+    arch: str = "sm_90a",
+    schedule: str | int = "in_order",
+    max_steps: int = MAX_STEPS,
+) -> Report:
+    """Runs a program (of `trace_kernels`, or loaded from a file) without JAX.
+
+    `inputs` are the flat arguments, numpy arrays. The report's value is the flat list of
+    results. Where the process that traced the program still holds it, JAX helps out.
+    """
+    return _run(program, list(inputs), arch, schedule, max_steps, None)
+
+
+def _run(
+    program: ir.Program, inputs: Sequence[Any], arch: str, schedule: str | int, max_steps: int,
+    fallback: Fallback | None,
+) -> Report:  # fmt: skip
+    machine = Machine(program, arch=arch, schedule=schedule, max_steps=max_steps, fallback=fallback)
+    value: list[Any] | None
+    try:
+        value = [_numpy(v) for v in Host(machine).run(program.entry, inputs)]
+    except Stopped:
+        value = None
+    except Fault as fault:
+        machine.recorder.add(fault.rule, f"{fault}.", op=getattr(fault, "op", None))
+        value = None
+    resources = Resources(machine.kernels, machine.peak_smem, machine.peak_tmem, machine.steps)
+    return Report(value, tuple(machine.recorder.found), None, resources)
+
+
+def _numpy(value: Any) -> Any:
+    try:
+        return np.asarray(value)
+    except TypeError:  # a random key stays what it is
+        return value
+
+
+def _exception(error: Exception) -> Finding:
+    """What the learner's own code raised while it was traced."""
+    text = str(error).strip() or "no message"
+    return Finding(
+        rule="exception",
+        severity=Severity.ERROR,
+        what=f"{type(error).__name__}: {text}",
+        where=own_frame(error),
+    )

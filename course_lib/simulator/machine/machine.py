@@ -1,0 +1,448 @@
+"""The machine: runs programs of IR, keeps what every part of it needs, and reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from course_lib.simulator import ir
+from course_lib.simulator.machine import races
+from course_lib.simulator.machine.access import ACCESS
+from course_lib.simulator.machine.arch import ARCHS
+from course_lib.simulator.machine.barriers import Barrier, Semaphore
+from course_lib.simulator.machine.cancel import CANCEL
+from course_lib.simulator.machine.control import CONTROL
+from course_lib.simulator.machine.faults import Deadlock, Fault, OutOfBounds, StepLimit, Unsupported
+from course_lib.simulator.machine.findings import Recorder, region, verb
+from course_lib.simulator.machine.launch import Launch
+from course_lib.simulator.machine.memory import Buffer, View
+from course_lib.simulator.machine.plan import Compiler, Maker, fault_op
+from course_lib.simulator.machine.shapes import VALUES
+from course_lib.simulator.machine.sync import SYNC
+from course_lib.simulator.machine.tcgen05 import TCGEN05
+from course_lib.simulator.machine.threads import semaphores
+from course_lib.simulator.machine.timing import Timing
+from course_lib.simulator.machine.tma import TMA
+from course_lib.simulator.machine.warps import WARP, Join
+from course_lib.simulator.machine.wgmma import WGMMA
+
+MAKERS: dict[str, Maker] = {
+    **CONTROL, **ACCESS, **SYNC, **TMA, **WGMMA, **TCGEN05, **CANCEL, **WARP,
+}  # fmt: skip
+
+Fallback = Callable[[ir.Op, Sequence[Any]], list[Any] | None]
+
+
+class Stopped(Exception):  # noqa: N818
+    """A kernel could not go on; the finding says why."""
+
+
+def _parties(one: Any, other: Any) -> tuple[str, str]:
+    """Who races, and what they should do; threads of the same block have barriers for it."""
+    blocks = [getattr(t, "block", None) for t in (one, other)]
+    if blocks[0] is blocks[1]:
+        return "Two threads" if one is not other else "Two accesses", ""
+    return "Two blocks", (
+        "Give each block its own part of the array: does its slice depend on jax.lax.axis_index? "
+        "Blocks that must share one need a ClusterBarrier or a semaphore."
+    )
+
+
+class Machine:
+    """One simulation of one program.
+
+    Attributes:
+      fallback: runs an op that numpy has no function for; None where nothing can.
+      max_steps: operations that all kernels together may run.
+    """
+
+    def __init__(
+        self, program: ir.Program, *, arch: str = "sm_90a", schedule: str | int = "in_order",
+        max_steps: int = 20_000_000, fallback: Fallback | None = None,
+    ) -> None:  # fmt: skip
+        if arch not in ARCHS:
+            raise ValueError(f"arch={arch!r}: choose one of {', '.join(ARCHS)}")
+        self.program = program
+        self.arch = ARCHS[arch]
+        self.timing = Timing(schedule)
+        self.max_steps = max_steps
+        self.steps = 0
+        self.recorder = Recorder(program)
+        self.compiler = Compiler(program, MAKERS, VALUES, preempt=self.timing.preempts)
+        self.fallback: Fallback = fallback or (lambda op, args: None)
+        self.devices: list[Any] = []
+        self.changed = False
+        self.peak_smem = self.peak_tmem = 0
+        self.kernels = 0
+        self.launch: Launch | None = None
+
+    def run_kernel(
+        self, op: ir.Op, args: Sequence[Sequence[Any]], coords: Sequence[dict[str, int]]
+    ) -> list[list[Any]]:
+        """Launches a kernel on every device. Raises Stopped where it cannot go on."""
+        self.kernels += 1
+        launch = self.launch = Launch(self, op)
+        try:
+            with np.errstate(all="ignore"):
+                return launch.run(args, coords)
+        except Deadlock:
+            self._report_deadlock(launch)
+        except Fault as fault:
+            self._report_fault(fault, op)
+        except RecursionError:
+            raise
+        except Exception as error:  # a mistake of ours: it must not look like the learner's
+            self._report_internal(error)
+        finally:
+            self.timing.pending.clear()
+        raise Stopped
+
+    def idle_turn(self) -> None:
+        """All threads that are left poll: count it, so that polling for ever ends."""
+        self.steps += 1000
+        if self.steps > self.max_steps:
+            raise StepLimit(f"more than {self.max_steps:,} operations, polling")
+
+    def steal(self, device: Any) -> tuple[int, ...] | None:
+        """Takes a cluster that has not been launched (cluster launch control)."""
+        assert self.launch is not None
+        return self.launch.steal(device)
+
+    # Memory of other blocks and devices.
+
+    def elsewhere(self, view: View, thread: Any) -> View:
+        """A view of a ref of another block of the cluster, or of another device."""
+        if view.cluster is not None:
+            cluster = thread.block.cluster
+            names = cluster.device.kernel.cluster_names
+            coords = list(thread.block.coords)
+            for axis, i in view.cluster.items():
+                coords[names.index(axis)] = i
+            block = next(b for b in cluster.blocks if list(b.coords) == coords)
+            return cluster.peer_view(view, block)
+        device = self.device_at(view.device, thread)
+        buffer = self._on_device(view.buffer, thread, device)
+        out = View(buffer, buffer.data, view.lo, view.hi)
+        out.cells, out.take, out.steps, out.pad = view.cells, view.take, view.steps, view.pad
+        out.data = out.alike(buffer.data)
+        return out
+
+    def _on_device(self, buffer: Buffer, thread: Any, device: Any) -> Buffer:
+        mine = thread.block.cluster.device
+        for here, there in zip(mine.args, device.args, strict=True):
+            if here is buffer:
+                return there
+        for uid, thing in mine.globals().items():
+            if thing is buffer:
+                return device.globals().get(uid, buffer)
+        raise Unsupported("a remote ref to memory that is not a kernel's input or output")
+
+    def device_at(self, where: Any, thread: Any) -> Any:
+        """The device that a device id names, seen from a thread's own."""
+        mine = thread.block.cluster.device
+        coords = dict(mine.coords)
+        kind, parts = where
+        if kind == "axes":
+            for axes, i in parts:
+                if len(axes) == 1:
+                    coords[axes[0]] = int(i)
+                else:
+                    self._spread(coords, axes, int(i))
+        elif len(parts) == 1:
+            return self.devices[int(parts[0])]
+        else:
+            coords = dict(zip(coords, (int(p) for p in parts), strict=True))
+        return next(d for d in self.devices if d.coords == coords)
+
+    def _spread(self, coords: dict[str, int], axes: Sequence[str], index: int) -> None:
+        for axis in reversed(axes):
+            size = 1 + max(d.coords[axis] for d in self.devices)
+            coords[axis] = index % size
+            index //= size
+
+    def remote_semaphores(
+        self, semaphore: Semaphore, things: Any, where: Any, thread: Any
+    ) -> list[Semaphore]:
+        """The same semaphore on another device (or on all of them)."""
+        mine = thread.block.cluster.device
+        devices = self.devices if where[0] == "all" else [self.device_at(where, thread)]
+        index = next(i for i, s in np.ndenumerate(things.array) if s is semaphore)
+        out = []
+        for device in devices:
+            theirs = self._things_on(things, mine, device)
+            out.append(theirs.array[index])
+        return out
+
+    def _things_on(self, things: Any, mine: Any, device: Any) -> Any:
+        for here, there in zip(mine.args, device.args, strict=True):
+            if here is things:
+                return there
+        for uid, thing in mine.globals().items():
+            if thing is things:
+                if uid not in device.globals():
+                    device.globals()[uid] = semaphores(things.type, things.name)
+                return device.globals()[uid]
+        if things.where is not None:
+            return device.scoped_semaphores(things.where, things.type, things.name)
+        raise Unsupported("a signal to a semaphore that the other device does not have")
+
+    # Reports.
+
+    def report_race(
+        self, r: races.Record, thread: Any, view: View, op: ir.Op, write: bool, kind: str
+    ) -> None:
+        rule = races.rule_of_race(r, thread, view, write, kind)
+        if r.kind == races.STORE and r.thread is not thread and thread.waited_for_nothing:
+            rule = "wait-from-another-thread"
+        here, there = str(view), region(view, r)
+        who, fix = _parties(r.thread, thread) if rule == "data-race" else ("", "")
+        self.recorder.add(
+            rule,
+            _RACES.get(rule, f"{who} touch {{}} and nothing orders them.").format(here),
+            [(verb(r.kind, r.write, there), r.thread, r.op), (verb(kind, write, here), thread, op)],
+            fix=fix,
+        )
+
+    def report_fence(
+        self, r: races.Record, thread: Any, view: View, op: ir.Op, write: bool, kind: str
+    ) -> None:
+        rule = "missing-commit-smem" if r.write else "missing-commit-smem-after-read"
+        here, there = str(view), region(view, r)
+        did = "wrote" if r.write else "read"
+        self.recorder.add(
+            rule,
+            f"A thread {did} {there} without plgpu.commit_smem() before "
+            f"{'a copy overwrites it' if write else 'an asynchronous unit reads it'}.",
+            [(verb(r.kind, r.write, there), r.thread, r.op), (verb(kind, write, here), thread, op)],
+        )
+
+    def report_unwritten(self, thread: Any, view: View, op: ir.Op, what: str) -> None:
+        self.recorder.add(
+            "uninitialized-read",
+            f"{view} is read, and nobody has written all of it.",
+            [(f"{what} {view}", thread, op)],
+        )
+
+    def report_overrun(self, barrier: Barrier, late: Sequence[Any]) -> None:
+        accesses: list[Any] = [
+            (f"waits for phase {w.phase} of {barrier.name}", t, w.op) for t, w in late[:1]
+        ]
+        who, op = barrier.arrived[-1] if barrier.arrived else ("a copy", barrier.last_op)
+        accesses.append((f"arrives on {barrier.name}, which completes it again", who, op))
+        self.recorder.add(
+            "barrier-overrun",
+            f"{barrier.name} can complete phase {barrier.phases + 1} before anybody has waited "
+            f"for phase {barrier.phases}.",
+            accesses, key=barrier.where[:2] if barrier.where else None,
+        )  # fmt: skip
+
+    def report_skipped(self, barrier: Barrier, thread: Any, op: ir.Op) -> None:
+        self.recorder.add(
+            "barrier-skipped-phase",
+            f"{barrier.name} has completed {barrier.phases} times before this first wait.",
+            [(f"waits for {barrier.name}", thread, op)],
+        )
+
+    def end_barrier(self, barrier: Barrier, op: ir.Op) -> None:
+        """Checks a barrier whose scope ends."""
+        most = max((w.phase for w in barrier.waits.values()), default=0)
+        last = barrier.last_op
+        if barrier.last_load is not None and barrier.last_load[0] > most:
+            self.recorder.add(
+                "unfinished-copy",
+                f"The scope of {barrier.name} ends, and nobody waited for the last copy it tracks.",
+                [("starts the copy", barrier.block or "a thread", barrier.last_load[1])],
+            )
+        elif barrier.phases > most:
+            self.recorder.add(
+                "barrier-unwaited",
+                f"{barrier.name} completed {barrier.phases} times and was waited for {most} times "
+                "before its scope ended.",
+                [(f"completes {barrier.name}", barrier.block or "a thread", last)],
+                key=barrier.where[:2],
+            )  # fmt: skip
+        for thread, wait in barrier.waits.items():
+            if wait.phase < most:
+                self.recorder.add(
+                    "barrier-skipped-phase",
+                    f"{barrier.name} completed {barrier.phases} times, and a thread that waits on "
+                    f"it waited for {wait.phase} of them.",
+                    [(f"waits for {barrier.name} the last time", thread, wait.op)],
+                )
+        if barrier.pending != barrier.needed and barrier.owed <= 0:
+            got = barrier.needed - barrier.pending
+            self.recorder.add(
+                "barrier-arrivals-pending",
+                f"{barrier.name} ends in the middle of a phase: {got} of {barrier.needed} arrivals "
+                "came.",
+                [(f"arrives on {barrier.name}", w, o) for w, o in barrier.arrived[-1:]],
+            )
+        barrier.block.cluster.components.give_back(barrier.component, barrier.base + barrier.phases)
+
+    def report_store(self, thread: Any, store: Any, rule: str) -> None:
+        what = "ends with a copy that is in no group" if rule == "uncommitted-copy" else (
+            "ends while a copy may still read its shared memory"
+        )  # fmt: skip
+        self.recorder.add(
+            rule,
+            f"A thread {what}: {store.src} to {store.dst}.",
+            [(verb(races.STORE, False, str(store.src)), thread, store.op)],
+        )
+
+    def report_accumulator(self, thread: Any, view: View, op: ir.Op, mma: ir.Op) -> None:
+        self.recorder.add(
+            "accumulator-read-early",
+            f"{view} is read while a wgmma may still add to it.",
+            [(f"starts a wgmma into {view}", thread, mma), (f"reads {view}", thread, op)],
+        )
+
+    def report_mismatch(self, one: Any, two: Any) -> None:
+        self.recorder.add(
+            "collective-mismatch",
+            "Two blocks issue different copies where all must issue the same one.",
+            [(f"starts a collective copy from {v}", t, o) for _, t, o, v in (one, two)],
+            key="source",
+        )
+
+    def report_not_collective(self, thread: Any, op: ir.Op, axes: Sequence[str]) -> None:
+        name = thread.block.cluster.device.kernel.thread_name
+        self.recorder.add(
+            "not-collective",
+            f"run_scoped allocates without the thread axis {name!r} in collective_axes.",
+            [("allocates", thread, op)],
+        )
+
+    def report_scope(self, block: Any, scope: Any) -> None:
+        self.recorder.add(
+            "not-collective",
+            f"{scope.entered} of {scope.users} threads made a collective allocation.",
+            [("allocates", block or "a thread", scope.op)],
+        )
+
+    def check_capacity(self, block: Any, scope: Any) -> None:
+        """The memory that a block holds, against what an SM has."""
+        self.peak_smem = max(self.peak_smem, block.smem_bytes)
+        self.peak_tmem = max(self.peak_tmem, block.tmem_columns)
+        arch = self.arch
+        if block.smem_bytes > arch.smem_bytes:
+            self.recorder.add(
+                "over-capacity",
+                f"A block asks for {block.smem_bytes:,} bytes of shared memory; an SM of {arch.name} "
+                f"has {arch.smem_bytes:,} for one block.",
+                [("allocates", block or "a thread", scope.op)],
+            )
+        if block.tmem_columns > arch.tmem_columns:
+            self.recorder.add(
+                "over-capacity",
+                f"A block asks for {block.tmem_columns} columns of tensor memory; an SM of "
+                f"{arch.name} has {arch.tmem_columns}.",
+                [("allocates", block or "a thread", scope.op)],
+            )
+
+    def end_of_kernel(self, launch: Launch) -> None:
+        """Checks what must be true when a kernel has ended."""
+        for device in launch.devices:
+            for thing in device.globals().values():
+                for semaphore in getattr(thing, "array", np.empty(0)).flat:
+                    if isinstance(semaphore, Semaphore) and semaphore.value:
+                        self.recorder.add(
+                            "semaphore-left-nonzero",
+                            f"{semaphore.name} is {semaphore.value} at the end of the kernel.",
+                            key=semaphore.name,
+                        )
+
+    # What stops a kernel.
+
+    def _report_fault(self, fault: Fault, kernel: ir.Op) -> None:
+        op = fault_op(fault)
+        if isinstance(fault, OutOfBounds):
+            what = f"An access goes out of bounds: {fault}."
+        elif isinstance(fault, Unsupported):
+            what = f"The simulator does not model {fault}."
+        elif isinstance(fault, StepLimit):
+            what = f"The kernel did not come to an end: it ran {fault}."
+        else:
+            what = f"{fault}."
+        self.recorder.add(fault.rule, what[0].upper() + what[1:], op=op or kernel, key=str(fault))
+
+    def _report_internal(self, error: Exception) -> None:
+        op = fault_op(error)
+        name = op.name if op else "?"
+        self.recorder.add(
+            "unsupported",
+            f"The simulator failed in {name}: {type(error).__name__}: {error}",
+            op=op, key=str(error),
+        )  # fmt: skip
+
+    def _report_deadlock(self, launch: Launch) -> None:
+        waiting = [
+            t for t in launch.live
+            if t.waiting is not None and not isinstance(t.waiting.thing, Join)
+        ]  # fmt: skip
+        accesses, lacks = [], []
+        for thread in waiting:
+            thing, op = thread.waiting.thing, thread.waiting.op
+            accesses.append((_waits_for(thing, thread), thread, op))
+            lacks.append(_lacks(thing, thread))
+        shown = _distinct(accesses)
+        more = len(accesses) - len(shown)
+        rest = f" ({more} more threads wait at the same lines)" if more else ""
+        rule = "deadlock"
+        if any(getattr(t.waiting.thing, "leader_only", False) for t in waiting):
+            rule = "leader-tracked-wait"
+        self.recorder.add(
+            rule,
+            f"The kernel is stuck: {len(waiting)} thread{'s wait' * (len(waiting) > 1) or ' waits'} "
+            f"for ever{rest}. {_distinct_text(lacks)}",
+            shown,
+        )
+
+
+_RACES = {
+    "read-before-arrival": "{} is read while a copy may still be writing it.",
+    "mma-operand-not-arrived": "An MMA reads {} while a copy may still be writing it.",
+    "mma-operand-overwritten": "{} is overwritten while an MMA may still read it.",
+    "store-source-overwritten": "{} is overwritten while a copy may still read it.",
+    "store-not-waited": "{} is used while a copy may still write it.",
+    "wait-from-another-thread": "{} is used after a wait by a thread that did not issue the copy.",
+    "cluster-smem-reuse": "{} is overwritten while another block of the cluster may use it.",
+    "tmem-load-not-waited": "{} is overwritten while a load may still read it.",
+    "tmem-store-not-committed": "{} is used while a store may still write it.",
+    "tmem-mma-not-waited": "{} is used while a tcgen05 operation may still write it.",
+    "missing-orders-tensor-core": "{} is handed over by a barrier that does not order the tensor core.",
+    "cancel-result-early": "{} is read while the cluster cancel may still write it.",
+}
+
+
+def _waits_for(thing: Any, thread: Any) -> str:
+    if isinstance(thing, Semaphore):
+        return f"waits for {thing.name} to reach {thread.waiting.amount}"
+    done = thing.waits.get(thread)
+    return f"waits for completion {(done.phase if done else 0) + 1} of {thing.name}"
+
+
+def _lacks(thing: Any, thread: Any) -> str:
+    """What has not come, in a sentence."""
+    if isinstance(thing, Semaphore):
+        return f"{thing.name} is at {thing.value}."
+    if not isinstance(thing, Barrier):
+        return ""
+    came = thing.needed - thing.pending
+    text = f"{thing.name} completed {thing.phases} time{'s' * (thing.phases != 1)}; "
+    if thing.owed > 0:
+        return text + f"its copies still lack {thing.owed} bytes."
+    return text + f"{came} of {thing.needed} arrival{'s' * (thing.needed != 1)} for the next came."
+
+
+def _distinct(accesses: list[Any]) -> list[Any]:
+    """At most three accesses, one per line and thing waited for."""
+    seen: dict[Any, Any] = {}
+    for what, who, op in accesses:
+        seen.setdefault((what, op.where), (what, who, op))
+    return list(seen.values())[:3]
+
+
+def _distinct_text(texts: list[str]) -> str:
+    return " ".join(list(dict.fromkeys(t for t in texts if t))[:2])

@@ -1,0 +1,285 @@
+"""Blackwell's tensor core and tensor memory.
+
+Every tcgen05 operation runs in the background, in the order in which its thread
+issued it; a commit arrives on a barrier when all before it are done. Loads from
+and stores to tensor memory are a thread's own, but only over after a wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from course_lib.simulator import ir
+from course_lib.simulator.machine import races
+from course_lib.simulator.machine.barriers import Barrier
+from course_lib.simulator.machine.faults import KernelFault, Unsupported
+from course_lib.simulator.machine.memory import View, compile_ref
+from course_lib.simulator.machine.plan import Compiler, Env, Maker, Step
+from course_lib.simulator.machine.sync import compile_thing
+from course_lib.simulator.machine.wgmma import check_operand, float32
+
+_ALLOWED = {
+    # operand dtype -> accumulator dtypes (PTX ISA, tcgen05.mma kinds)
+    "float16": ("float16", "float32"),
+    "bfloat16": ("float32",),
+    "float8_e4m3fn": ("float16", "float32"),
+    "float8_e5m2": ("float16", "float32"),
+    "float4_e2m1fn": ("float32",),
+    "int8": ("int32",),
+    "uint8": ("int32",),
+}
+
+
+def _mma(c: Compiler, block: ir.Block, op: ir.Op) -> Step:
+    find = {role: compile_ref(use) for role, use in op.refs.items() if role != "barrier"}
+    pick = compile_thing(op.refs["barrier"]) if "barrier" in op.refs else None
+    [accumulate], axes = op.inputs, op.params["collective_axes"]
+
+    def run(thread: Any, env: Env) -> None:
+        views = {role: f(thread, env) for role, f in find.items()}
+        if "a_sparse" in views:
+            raise Unsupported("a sparse MMA")
+        blocks = thread.block.cluster.along(thread.block, axes) if axes else [thread.block]
+        add = bool(env[accumulate])
+        check_shapes(thread, views, len(blocks))
+        parts = [
+            {role: thread.block.cluster.peer_view(v, b) for role, v in views.items()}
+            for b in blocks
+        ]
+        seq = thread.issue_mma()
+        for part in parts:
+            _check_part(thread, part, op, add, seq)
+        reads = tuple(v for p in parts for r, v in p.items() if r != "acc")
+        issue(thread, reads, lambda: _multiply(parts, add))
+        if pick is not None:
+            commit(thread, op, pick(env)[0], axes)
+
+    return Step(run, shared=True)
+
+
+def _check_part(thread: Any, part: dict[str, View], op: ir.Op, add: bool, seq: int) -> None:
+    for role, view in part.items():
+        if role != "acc":
+            check_operand(thread, view, op, races.TCGEN05, thread.mma, seq)
+    acc = part["acc"]
+    if add and acc.buffer.unwritten is not None and acc.buffer.reads_unwritten(acc):
+        thread.machine.report_unwritten(thread, acc, op, "accumulates into")
+    races.check(thread.machine, thread, acc, op, write=True, kind=races.TCGEN05,
+                component=thread.mma, time=seq)  # fmt: skip
+    acc.buffer.mark_written(acc)
+
+
+def check_shapes(thread: Any, views: dict[str, View], blocks: int) -> None:
+    """The shapes and dtypes that tcgen05.mma has."""
+    if thread.machine.arch.name != "sm_100a":
+        raise KernelFault(
+            "illegal-mma", "tcgen05 exists on Blackwell only; simulate with arch='sm_100a'"
+        )
+    m, n = views["acc"].data.shape
+    a, acc = views["a"].data.dtype.name, views["acc"].data.dtype.name
+    if acc not in _ALLOWED.get(a, ()):
+        raise KernelFault("illegal-mma", f"tcgen05 cannot multiply {a} into {acc}")
+    most = 512 if blocks == 1 else 256
+    if m not in (64, 128) or n % 8 or n > most:
+        whose = "a block's M" if blocks > 1 else "M"
+        raise KernelFault(
+            "illegal-mma",
+            f"tcgen05 has no {m}x{n}: {whose} must be 64 or 128, N a multiple of 8 and at most "
+            f"{most}",
+        )
+
+
+def _multiply(parts: Sequence[dict[str, View]], add: bool) -> None:
+    """`acc (+)= a @ b` in each block; B's columns are spread over the blocks."""
+    right = np.concatenate([_operand(p, "b", p["b"]) for p in parts], axis=1)
+    for part in parts:
+        left = _operand(part, "a", part["a"])
+        product = left @ right
+        out = part["acc"].data
+        if add:
+            product = out.astype(product.dtype) + product
+        out[...] = product.astype(out.dtype)
+
+
+def _operand(part: dict[str, View], role: str, view: View) -> np.ndarray:
+    if view.data.dtype.kind in "iu" and view.data.dtype.itemsize == 1:
+        return view.data.astype(np.int32)
+    value = float32(view)
+    scale = part.get(f"{role}_scale")
+    if scale is None:
+        return value
+    factors = scale.data.astype(np.float32)
+    if role == "a":
+        return value * np.repeat(factors, value.shape[1] // factors.shape[1], axis=1)
+    columns = np.repeat(factors, value.shape[0] // factors.shape[1], axis=1).T
+    return value * columns[:, : value.shape[1]]
+
+
+def issue(thread: Any, reads: tuple[View, ...], run: Callable[[], None]) -> None:
+    """Hands an operation to the tensor core: now, or later and in order."""
+    timing = thread.machine.timing
+    if not thread.mma_queue and not timing.late("tcgen05"):
+        run()
+        return
+    entry = (reads, run)
+    thread.mma_queue.append(entry)
+    timing.pending.append(lambda: _run_until(thread, entry))
+
+
+def _run_until(thread: Any, entry: Any) -> None:
+    """Runs the queue up to an entry, if it has not run yet."""
+    if entry in thread.mma_queue:
+        while True:
+            first = thread.mma_queue.pop(0)
+            first[1]()
+            if first is entry:
+                break
+
+
+def commit(thread: Any, op: ir.Op, barrier: Barrier, axes: Sequence[str]) -> None:
+    """Arrives on a barrier (of every block of a collective MMA) when all before is done."""
+    cluster = thread.block.cluster
+    blocks = cluster.along(thread.block, axes) if axes else [thread.block]
+    targets = [cluster.peer_barrier(barrier, b) for b in blocks]
+    clock = thread.clock.copy()
+    for who in (thread, *thread.warps):
+        clock.learn(who.mma, who.mma_issued)
+    thread.release()
+
+    def arrive() -> None:
+        for target in targets:
+            target.arrive(thread.machine, clock, thread, op)
+
+    issue(thread, (), arrive)
+
+
+def _commit(c: Compiler, block: ir.Block, op: ir.Op) -> Step:
+    pick = compile_thing(op.refs["barrier"])
+    predicate = op.inputs[0] if op.params["has_predicate"] else None
+    axes = op.params["collective_axes"]
+
+    def run(thread: Any, env: Env) -> None:
+        if predicate is None or env[predicate]:
+            commit(thread, op, pick(env)[0], axes)
+
+    return Step(run, shared=True)
+
+
+def _load(c: Compiler, block: ir.Block, op: ir.Op) -> Step:
+    resolve, outputs, reduce = compile_ref(op.refs["ref"]), op.outputs, op.params["reduce"]
+
+    def run(thread: Any, env: Env) -> None:
+        view = resolve(thread, env)
+        if view.buffer.unwritten is not None and view.buffer.reads_unwritten(view):
+            thread.machine.report_unwritten(thread, view, op, "loads")
+        thread.tmem_loads += 1
+        races.check(thread.machine, thread, view, op, write=False, kind=races.TMEM_LOAD,
+                    component=thread.tmem_load, time=thread.tmem_loads)  # fmt: skip
+        value = view.data.copy()
+        results = [value] if reduce is None else [value, _REDUCE[reduce](value)]
+        for slot, result in zip(outputs, results, strict=True):
+            if slot >= 0:
+                env[slot] = result
+
+    return Step(run, shared=True)
+
+
+_REDUCE: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "max": lambda x: x.max(-1),
+    "min": lambda x: x.min(-1),
+    "absmax": lambda x: np.abs(x).max(-1),
+    "absmin": lambda x: np.abs(x).min(-1),
+}
+
+
+def _store(c: Compiler, block: ir.Block, op: ir.Op) -> Step:
+    resolve, [value] = compile_ref(op.refs["ref"]), op.inputs
+
+    def run(thread: Any, env: Env) -> None:
+        view, new = resolve(thread, env), env[value]
+        thread.tmem_stores += 1
+        races.check(thread.machine, thread, view, op, write=True, kind=races.TMEM_STORE,
+                    component=thread.tmem_store, time=thread.tmem_stores)  # fmt: skip
+        view.buffer.mark_written(view)
+
+        def land() -> None:
+            view.data[...] = new
+
+        if thread.machine.timing.late("tmem store"):
+            thread.tmem_queue.append(land)
+        else:
+            thread.land_tmem_stores()
+            land()
+
+    return Step(run, shared=True)
+
+
+def _wait_load(c: Compiler, block: ir.Block, op: ir.Op) -> Step:
+    def run(thread: Any, env: Env) -> None:
+        thread.clock.learn(thread.tmem_load, thread.tmem_loads)
+
+    return Step(run, shared=True)
+
+
+def _commit_tmem(c: Compiler, block: ir.Block, op: ir.Op) -> Step:
+    def run(thread: Any, env: Env) -> None:
+        thread.land_tmem_stores()
+        thread.clock.learn(thread.tmem_store, thread.tmem_stores)
+
+    return Step(run, shared=True)
+
+
+def _copy(c: Compiler, block: ir.Block, op: ir.Op) -> Step:
+    """SMEM to tensor memory, by the tensor core, in order with its MMAs."""
+    source, target = compile_ref(op.refs["src"]), compile_ref(op.refs["dst"])
+    kind, axes = op.params["kind"], op.params["collective_axes"]
+
+    def run(thread: Any, env: Env) -> None:
+        if kind == "sparse_metadata":
+            raise Unsupported("sparse metadata in tensor memory")
+        cluster = thread.block.cluster
+        blocks = cluster.along(thread.block, axes) if axes else [thread.block]
+        seq = thread.issue_mma()
+        pairs = []
+        for b in blocks:
+            src = cluster.peer_view(source(thread, env), b)
+            dst = cluster.peer_view(target(thread, env), b)
+            check_operand(thread, src, op, races.TCGEN05, thread.mma, seq)
+            races.check(thread.machine, thread, dst, op, write=True, kind=races.TCGEN05,
+                        component=thread.mma, time=seq)  # fmt: skip
+            dst.buffer.mark_written(dst)
+            pairs.append((src, dst))
+        issue(thread, tuple(s for s, _ in pairs), lambda: _move(pairs, kind))
+
+    return Step(run, shared=True)
+
+
+def _move(pairs: Sequence[tuple[View, View]], kind: str) -> None:
+    for src, dst in pairs:
+        data = src.data
+        if kind == "scales":
+            data = unpack_scales(data, dst.data.shape)
+        dst.data[...] = data
+
+
+def unpack_scales(packed: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Scales as they lie in shared memory, (rows/128, k/4, 32, 16), as a matrix (rows, k)."""
+    if packed.ndim != 4:
+        return packed.reshape(shape)
+    rows, k = packed.shape[0] * 128, packed.shape[1] * 4
+    parts = packed.reshape(rows // 128, k // 4, 32, 4, 4).transpose(0, 3, 2, 1, 4)
+    return parts.reshape(rows, k)[: shape[0], : shape[1]]
+
+
+TCGEN05: dict[str, Maker] = {
+    "tcgen05_mma": _mma,
+    "tcgen05_commit_arrive": _commit,
+    "async_load_tmem": _load,
+    "async_store_tmem": _store,
+    "wait_load_tmem": _wait_load,
+    "commit_tmem": _commit_tmem,
+    "copy_smem_to_tmem": _copy,
+}

@@ -1,0 +1,215 @@
+"""The TMA engine: copies between global and shared memory that run on their own.
+
+A load announces its bytes on a barrier and delivers them when it lands. A store
+belongs to a group of its thread; it first reads its source, then writes. When
+each of these happens is up to the schedule (`Timing`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from course_lib.simulator import ir
+from course_lib.simulator.machine import races
+from course_lib.simulator.machine.access import place
+from course_lib.simulator.machine.faults import KernelFault
+from course_lib.simulator.machine.memory import View, compile_ref, whole
+from course_lib.simulator.machine.plan import Compiler, Env, Maker, Step
+from course_lib.simulator.machine.sync import compile_thing
+
+
+def _load(c: Compiler, block: ir.Block, op: ir.Op) -> Step:
+    source = compile_ref(op.refs["src"], clip=True)
+    target = compile_ref(op.refs["dst"])
+    if "barrier" not in op.refs:
+        return _unsupported_load()
+    pick = compile_thing(op.refs["barrier"])
+    predicate = op.inputs[0] if op.params["has_predicate"] else None
+    axes, partition = op.params["collective_axes"], op.params["partition"]
+
+    def run(thread: Any, env: Env) -> None:
+        if predicate is not None and not env[predicate]:
+            return
+        src, dst = place(source(thread, env), thread), target(thread, env)
+        check_alignment(dst, src, op)
+        barrier = pick(env)[0]
+        if not axes:
+            _issue(thread, op, src, dst, barrier)
+        else:
+            thread.block.cluster.collective_load(thread, op, src, dst, barrier, axes, partition)
+
+    return Step(run, shared=True)
+
+
+def _unsupported_load() -> Step:
+    def run(thread: Any, env: Env) -> None:
+        raise KernelFault(
+            "unsupported", "copy_gmem_to_smem without a barrier (cp.async, before Hopper)"
+        )
+
+    return Step(run)
+
+
+def _issue(thread: Any, op: ir.Op, src: View, dst: View, barrier: Any) -> None:
+    machine = thread.machine
+    check_load(thread, op, src, dst, barrier)
+    nbytes = dst.nbytes
+    barrier.expect(nbytes, op)
+    barrier.arrive(machine, thread.clock, thread, op)
+    thread.release()
+
+    def land() -> None:
+        move(src, dst)
+        barrier.deliver(machine, nbytes)
+
+    machine.timing.load(machine, thread, dst, land)
+
+
+def check_load(thread: Any, op: ir.Op, src: View, dst: View, barrier: Any) -> None:
+    """The load reads its source and writes its target until the barrier's phase completes."""
+    machine = thread.machine
+    component, time = barrier.component, barrier.time
+    if src.buffer.unwritten is not None and src.buffer.reads_unwritten(src):
+        machine.report_unwritten(thread, src, op, "copies")
+    races.check(machine, thread, src, op, write=False, kind=races.LOAD,
+                component=component, time=time)  # fmt: skip
+    races.check(machine, thread, dst, op, write=True, kind=races.LOAD,
+                component=component, time=time)  # fmt: skip
+    dst.buffer.mark_written(dst)
+
+
+def move(src: View, dst: View) -> None:
+    """The data of a load; what lies out of bounds is filled with noughts."""
+    source, buffer = src.data, dst.buffer
+    if src.pad is None:
+        dst.data[...] = source
+    else:
+        dst.data[...] = np.pad(source, src.pad)
+    if buffer.mirror is not None:
+        mirror = _mirrored(src) if src.pad is None else None
+        if dst.cells is None:
+            dst.mirrored()[...] = dst.data if mirror is None else mirror
+        else:
+            buffer.mirror = None
+
+
+def _mirrored(src: View) -> np.ndarray | None:
+    """The source in float32, from a copy that is made once of memory nobody writes."""
+    buffer = src.buffer
+    if buffer.watched or src.cells is not None:
+        return None
+    if buffer.mirror is None:
+        buffer.mirror = buffer.data.astype(np.float32)
+    return src.mirrored()
+
+
+def check_alignment(smem: View, gmem: View, op: ir.Op) -> None:
+    """A slice of a tiled shared ref, and the global side's start, must fall on tiles."""
+    tiling = smem.buffer.tiling
+    if smem.aligned or not tiling or smem.cells is not None:
+        return
+    n = len(tiling)
+    for lo, hi, tile in zip(smem.lo[-n:], smem.hi[-n:], tiling, strict=True):
+        if lo % tile or hi % tile:
+            raise KernelFault(
+                "unaligned-offset",
+                f"{smem} does not fall on the tiles of {smem.buffer.name}, which are "
+                f"{' x '.join(map(str, tiling))}",
+            )
+    smem.aligned = True
+
+
+class Store:
+    """A copy to global memory under way: `read` its source, then `write` its target."""
+
+    __slots__ = ("dst", "group", "op", "reduction", "src", "taken", "written")
+
+    def __init__(self, op: ir.Op, src: View, dst: View, group: int, reduction: str | None) -> None:
+        self.op, self.src, self.dst, self.group = op, src, dst, group
+        self.reduction = reduction
+        self.taken: np.ndarray | None = None
+        self.written = False
+
+    def read(self) -> None:
+        if self.taken is None:
+            data = self.src.data
+            if self.dst.pad is not None:
+                inside = tuple(
+                    slice(before, n - after)
+                    for (before, after), n in zip(self.dst.pad, data.shape, strict=True)
+                )
+                data = data[inside]
+            self.taken = data.copy()
+
+    def write(self) -> None:
+        if not self.written:
+            self.read()
+            self.written = True
+            new = self.taken
+            if self.reduction:
+                new = _REDUCTIONS[self.reduction](self.dst.data, new)
+            self.dst.data[...] = new
+            self.taken = None
+
+
+_REDUCTIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "add": np.add, "min": np.minimum, "max": np.maximum,
+    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
+    "inc": lambda old, new: np.where(old >= new, 0, old + 1).astype(old.dtype),
+    "dec": lambda old, new: np.where((old == 0) | (old > new), new, old - 1).astype(old.dtype),
+}  # fmt: skip
+
+
+def _store(c: Compiler, block: ir.Block, op: ir.Op) -> Step:
+    source = compile_ref(op.refs["src"])
+    target = compile_ref(op.refs["dst"], clip=True)
+    predicate = op.inputs[0] if op.params["has_predicate"] else None
+    commit, reduction = op.params["commit"], op.params["reduction"]
+
+    def run(thread: Any, env: Env) -> None:
+        if predicate is None or env[predicate]:
+            src, dst = source(thread, env), place(target(thread, env), thread)
+            check_alignment(src, dst, op)
+            _issue_store(thread, op, src, dst, reduction)
+        if commit:
+            thread.commit_group()
+
+    return Step(run, shared=True)
+
+
+def _issue_store(thread: Any, op: ir.Op, src: View, dst: View, reduction: str | None) -> None:
+    machine = thread.machine
+    group = thread.groups + 1
+    if src.buffer.unwritten is not None and src.buffer.reads_unwritten(src):
+        machine.report_unwritten(thread, src, op, "copies")
+    kind = races.ATOMIC if reduction else races.STORE
+    races.check(machine, thread, src, op, write=False, kind=races.STORE,
+                component=thread.store_read, time=group)  # fmt: skip
+    races.check(machine, thread, dst, op, write=True, kind=kind,
+                component=thread.store_write, time=group)  # fmt: skip
+    dst.buffer.mark_written(dst)
+    store = Store(op, src, dst, group, reduction)
+    thread.stores.append(store)
+    machine.timing.store(machine, thread, store)
+
+
+def _commit_group(c: Compiler, block: ir.Block, op: ir.Op) -> Step:
+    return Step(lambda thread, env: thread.commit_group(), shared=True)
+
+
+def _wait_stores(c: Compiler, block: ir.Block, op: ir.Op) -> Step:
+    n, read_only = int(op.params["n"]), bool(op.params["wait_read_only"])
+    return Step(lambda thread, env: thread.wait_stores(n, read_only), shared=True)
+
+
+TMA: dict[str, Maker] = {
+    "copy_gmem_to_smem": _load,
+    "copy_smem_to_gmem": _store,
+    "commit_group": _commit_group,
+    "wait_smem_to_gmem": _wait_stores,
+}
+
+__all__ = ["TMA", "Store", "check_load", "move", "whole"]

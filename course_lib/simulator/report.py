@@ -1,0 +1,54 @@
+"""What a simulation gives back."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from course_lib.diagnostics import Finding, Severity
+
+
+@dataclasses.dataclass(frozen=True)
+class Resources:
+    """What the kernels used.
+
+    Attributes:
+      kernels: how many kernels were launched.
+      smem_bytes: the most shared memory that one block held at a time.
+      tmem_columns: the most columns of tensor memory that one block held at a time.
+      steps: how many operations were simulated.
+    """
+
+    kernels: int = 0
+    smem_bytes: int = 0
+    tmem_columns: int = 0
+    steps: int = 0
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Report:
+    """The result of one simulation.
+
+    Attributes:
+      value: what the function returned, with numpy arrays; None if it could not finish.
+      findings: what was found, in the order it was met.
+      timeline: spans per thread and engine, or None.
+      resources: memory and steps used.
+    """
+
+    value: Any
+    findings: tuple[Finding, ...] = ()
+    timeline: Any = None
+    resources: Resources = Resources()
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is no finding of severity error."""
+        return not self.errors
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        return tuple(f for f in self.findings if f.severity is Severity.ERROR)
+
+    def __repr__(self) -> str:
+        return "\n\n".join(str(f) for f in self.findings) or "No findings."

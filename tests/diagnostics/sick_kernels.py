@@ -1,0 +1,614 @@
+"""Small kernels with one mistake each, as learners make them: what the clinic is tested on.
+
+`@sick(entry, *args)` says which entry of the clinic a kernel is for. The line
+that the clinic must name ends in `# sick`; where only the launch can be named,
+that is the launch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import mosaic_gpu as plgpu
+
+f16, bf16, f32 = jnp.float16, jnp.bfloat16, jnp.float32
+TILED = (plgpu.TilingTransform((8, 64)), plgpu.SwizzleTransform(128))
+LANE = plgpu.CompilerParams(lowering_semantics=plgpu.LoweringSemantics.Lane)
+
+
+@dataclasses.dataclass(frozen=True)
+class Sick:
+    """A kernel with a mistake.
+
+    Attributes:
+      entry: the id of the clinic's entry that must recognise it.
+      function: the function that launches it.
+      args: its arguments' shapes and dtypes.
+      arch: the architecture to compile it for.
+      says: words that the advice must contain.
+    """
+
+    entry: str
+    function: Callable[..., Any]
+    args: tuple[jax.ShapeDtypeStruct, ...]
+    arch: str
+    says: tuple[str, ...]
+
+
+SICK: list[Sick] = []
+
+
+def sick(entry: str, *args: Any, arch: str = "sm_90a", says: tuple[str, ...] = ()) -> Any:
+    """Registers the function below it as a case."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        SICK.append(Sick(entry, function, args, arch, says))
+        return function
+
+    return register
+
+
+def spec(*shape: int, dtype: Any = f32) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, dtype)
+
+
+def operands(m: int, n: int, k: int, dtype: Any = f16) -> tuple[jax.ShapeDtypeStruct, ...]:
+    return spec(m, k, dtype=dtype), spec(k, n, dtype=dtype)
+
+
+# --- layouts -------------------------------------------------------------------------------
+
+
+def _mma_then(use, a, b, *, out, m=64, n=64, k=64):
+    """Multiplies in SMEM and hands the accumulator's value to `use`."""
+
+    def body(a_gmem, b_gmem, o_gmem, a_smem, b_smem, bar):
+        plgpu.copy_gmem_to_smem(a_gmem, a_smem, bar)
+        plgpu.copy_gmem_to_smem(b_gmem, b_smem, bar)
+        plgpu.barrier_wait(bar)
+
+        def mma(acc):
+            plgpu.wgmma(acc, a_smem, b_smem)  # sick
+            return acc[...]
+
+        o_gmem[...] = use(pl.run_scoped(mma, plgpu.ACC((m, n), f32)), a_gmem)
+
+    scratch = dict(
+        a_smem=plgpu.SMEM((m, k), f16),
+        b_smem=plgpu.SMEM((k, n), f16),
+        bar=plgpu.Barrier(num_arrivals=2),
+    )
+    return plgpu.kernel(body, out_type=out, scratch_types=scratch)(a, b)
+
+
+@sick("layout-no-solution", *operands(64, 64, 64), says=("wgmma and reshape", "any layout_cast"))
+def no_cast_in_sight(a, b):
+    def use(acc, _):
+        return acc.reshape(32, 128)  # sick
+
+    return _mma_then(use, a, b, out=spec(32, 128))
+
+
+@sick("layout-no-solution", *operands(64, 64, 64), says=("wgmma and reduce_sum",))
+def sums_along_both_axes(a, b):
+    def use(acc, _):
+        return jnp.sum(acc, 1) + jnp.sum(acc, 0)  # sick
+
+    return _mma_then(use, a, b, out=spec(64))
+
+
+@sick("layout-no-solution", *operands(64, 64, 64), says=("wgmma and layout_cast",))
+def two_layouts_meet(a, b):
+    def use(acc, a_gmem):
+        rows = plgpu.Layout.WG_STRIDED((64, 64), vec_size=2)
+        return acc + plgpu.layout_cast(a_gmem[...], rows).astype(f32)  # sick
+
+    return _mma_then(use, a, b, out=spec(64, 64))
+
+
+@sick("layout-no-solution", *operands(64, 64, 64), says=("float32[32, 64]", "whole tiles"))
+def half_an_accumulator(a, b):
+    def use(acc, _):
+        return acc[:32]  # sick
+
+    return _mma_then(use, a, b, out=spec(32, 64))
+
+
+@sick("layout-no-solution", spec(32), says=("float32[32]", "multiple of 128"))
+def small_vector(x):
+    def body(x_gmem, o_gmem):
+        o_gmem[...] = x_gmem[...] + 1  # sick
+
+    return plgpu.kernel(body, out_type=spec(32))(x)
+
+
+@sick("layout-no-solution", *operands(64, 64, 8), says=("tensor core has no instruction",))
+def wgmma_k_8(a, b):
+    return _mma_then(lambda acc, _: acc, a, b, out=spec(64, 64), k=8)
+
+
+@sick("warpgroup-multiple", spec(32), says=("32", "multiple of 128"))
+def small_vector_by_lanes(x):
+    def body(x_gmem, o_gmem):
+        o_gmem[...] = x_gmem[...] + 1  # sick
+
+    return plgpu.kernel(body, out_type=spec(32), compiler_params=LANE)(x)
+
+
+@sick("gmem-sectors", spec(64, 64, dtype=f16))
+def f16_tile_through_registers(x):
+    def body(x_gmem, o_gmem):
+        tile = plgpu.load(x_gmem, layout=plgpu.Layout.WGMMA)  # sick
+        o_gmem[...] = tile
+
+    return plgpu.kernel(body, out_type=spec(64, 64, dtype=f16))(x)
+
+
+# --- memory --------------------------------------------------------------------------------
+
+
+def round_trip(x, smem, out=None, *, source=..., target=..., params=None):
+    """Copies an array through SMEM by TMA."""
+
+    def body(x_gmem, o_gmem, x_smem, bar):
+        plgpu.copy_gmem_to_smem(x_gmem.at[source], x_smem.at[target], bar)  # sick
+        plgpu.barrier_wait(bar)
+        plgpu.copy_smem_to_gmem(x_smem, o_gmem)
+        plgpu.wait_smem_to_gmem(0)
+
+    out = out or spec(*smem.shape, dtype=smem.dtype)
+    options = dict(scratch_types=dict(x_smem=smem, bar=plgpu.Barrier()), compiler_params=params)
+    return plgpu.kernel(body, out_type=out, **options)(x)  # sick
+
+
+@sick("smem-capacity", spec(256, 256), says=("262152", "232448", "x_smem float32[256, 256]"))
+def too_much_smem(x):
+    return round_trip(x, plgpu.SMEM((256, 256), f32))
+
+
+@sick("tiling-does-not-divide", spec(100, 64, dtype=f16))
+def tiling_does_not_divide(x):
+    return round_trip(x, plgpu.SMEM((100, 64), f16, transforms=TILED))
+
+
+@sick("slice-across-tiles", spec(64, 64, dtype=f16), says=("start 4", "size 12"))
+def slice_across_tiles(x):
+    tiled = plgpu.SMEM((64, 64), f16, transforms=TILED)
+    return round_trip(x, tiled, source=pl.ds(0, 12), target=pl.ds(4, 12))
+
+
+@sick("swizzle-unknown", spec(64, 64, dtype=f16), says=("16",))
+def swizzle_16(x):
+    tiling = plgpu.TilingTransform((8, 8))
+    transforms = (tiling, plgpu.SwizzleTransform(16))  # sick
+    return round_trip(x, plgpu.SMEM((64, 64), f16, transforms=transforms))
+
+
+@sick("swizzle-width", spec(64, 64, dtype=f16), says=("128 bytes", "64 elements"))
+def swizzle_wider_than_tile(x):
+    transforms = (plgpu.TilingTransform((8, 32)), plgpu.SwizzleTransform(128))
+    return round_trip(x, plgpu.SMEM((64, 64), f16, transforms=transforms))
+
+
+@sick("swizzle-none-fits", spec(64, 12, dtype=f16), says=("192 bits",))
+def no_swizzle_fits(x):
+    swizzle = plgpu.find_swizzle(12 * 16)  # sick
+    transforms = (plgpu.TilingTransform((8, 12)), plgpu.SwizzleTransform(swizzle))
+    return round_trip(x, plgpu.SMEM((64, 12), f16, transforms=transforms))
+
+
+def through_tmem(x, *shapes, write=plgpu.async_store_tmem, read=plgpu.async_load_tmem):
+    def body(x_gmem, o_gmem, **buffers):
+        for tmem in buffers.values():
+            write(tmem, x_gmem[...])
+        plgpu.commit_tmem()
+        o_gmem[...] = sum(read(tmem) for tmem in buffers.values())
+        plgpu.wait_load_tmem()
+
+    scratch = {f"tmem_{i}": plgpu.TMEM(s, f32) for i, s in enumerate(shapes)}  # sick
+    return plgpu.kernel(body, out_type=spec(*x.shape), scratch_types=scratch)(x)  # sick
+
+
+@sick("tmem-capacity", spec(128, 512), arch="sm_100a", says=("1024 columns", "512"))
+def too_much_tmem(x):
+    return through_tmem(x, (128, 512), (128, 512))
+
+
+@sick("tmem-rows", spec(32, 128), arch="sm_100a", says=("32 is neither",))
+def tmem_of_any_height(x):
+    return through_tmem(x, (32, 128))
+
+
+@sick("tmem-indexed", spec(128, 128), arch="sm_100a", says=("async_load_tmem",))
+def tmem_by_index(x):
+    def write(tmem, value):
+        tmem[...] = value
+
+    return through_tmem(x, (128, 128), write=write, read=lambda tmem: tmem[...])
+
+
+# --- tensor cores --------------------------------------------------------------------------
+
+
+def multiply(a, b, *, m, n, acc=f32):
+    def body(a_gmem, b_gmem, o_gmem, a_smem, b_smem, o_smem, bar):
+        plgpu.copy_gmem_to_smem(a_gmem, a_smem, bar)
+        plgpu.copy_gmem_to_smem(b_gmem, b_smem, bar)
+        plgpu.barrier_wait(bar)
+
+        def mma(acc_ref):
+            plgpu.wgmma(acc_ref, a_smem, b_smem)  # sick
+            return acc_ref[...]
+
+        o_smem[...] = pl.run_scoped(mma, plgpu.ACC((m, n), acc))  # sick
+        plgpu.commit_smem()
+        plgpu.copy_smem_to_gmem(o_smem, o_gmem)
+        plgpu.wait_smem_to_gmem(0)
+
+    scratch = dict(
+        a_smem=plgpu.SMEM(a.shape, a.dtype),
+        b_smem=plgpu.SMEM(b.shape, b.dtype),
+        o_smem=plgpu.SMEM((m, n), acc),
+        bar=plgpu.Barrier(num_arrivals=2),
+    )
+    return plgpu.kernel(body, out_type=spec(m, n, dtype=acc), scratch_types=scratch)(a, b)
+
+
+@sick("mma-rows", *operands(48, 64, 64), says=("48 rows",))
+def wgmma_48_rows(a, b):
+    return multiply(a, b, m=48, n=64)
+
+
+@sick("mma-columns", *operands(64, 320, 64), says=("320",))
+def wgmma_too_wide(a, b):
+    return multiply(a, b, m=64, n=320)
+
+
+@sick(
+    "mma-inner-sizes",
+    spec(64, 64, dtype=f16),
+    spec(128, 64, dtype=f16),
+    says=("A is (64, 64)", "B is (128, 64)"),
+)
+def wgmma_inner_sizes_differ(a, b):
+    return multiply(a, b, m=64, n=64)
+
+
+@sick(
+    "mma-mixed-dtypes",
+    spec(64, 64, dtype=f16),
+    spec(64, 64, dtype=bf16),
+    says=("float16 and bfloat16",),
+)
+def wgmma_mixed_dtypes(a, b):
+    return multiply(a, b, m=64, n=64)
+
+
+@sick("mma-dtype", *operands(64, 64, 64, jnp.int32), says=("i32",))
+def wgmma_integers(a, b):
+    return multiply(a, b, m=64, n=64)
+
+
+@sick("mma-accumulator", *operands(64, 64, 64, bf16), says=("bf16", "f32"))
+def wgmma_bf16_into_f16(a, b):
+    return multiply(a, b, m=64, n=64, acc=f16)
+
+
+@sick("arch-lacks-wgmma", *operands(64, 64, 64), arch="sm_100a", says=("sm_100a",))
+def hopper_only(a, b):
+    return multiply(a, b, m=64, n=64)
+
+
+@sick("mma-untiled", *operands(64, 64, 64), says=("TilingTransform",))
+def wgmma_by_lanes_without_tiling(a, b):
+    def body(a_gmem, b_gmem, o_gmem, a_smem, b_smem, bar):
+        plgpu.copy_gmem_to_smem(a_gmem, a_smem, bar)
+        plgpu.copy_gmem_to_smem(b_gmem, b_smem, bar)
+        plgpu.barrier_wait(bar)
+
+        def mma(acc_ref):
+            plgpu.wgmma(acc_ref, a_smem, b_smem)  # sick
+            return acc_ref[...]
+
+        o_gmem[...] = pl.run_scoped(mma, plgpu.ACC((64, 64), f32))
+
+    scratch = dict(
+        a_smem=plgpu.SMEM((64, 64), f16),
+        b_smem=plgpu.SMEM((64, 64), f16),
+        bar=plgpu.Barrier(num_arrivals=2),
+    )
+    return plgpu.kernel(body, out_type=spec(64, 64), scratch_types=scratch, compiler_params=LANE)(
+        a, b
+    )
+
+
+def multiply_in_tmem(a, b):
+    m, n = a.shape[0], b.shape[1]
+
+    def body(a_gmem, b_gmem, o_gmem, a_smem, b_smem, acc, bar, done):
+        plgpu.copy_gmem_to_smem(a_gmem, a_smem, bar)  # sick
+        plgpu.copy_gmem_to_smem(b_gmem, b_smem, bar)  # sick
+        plgpu.barrier_wait(bar)
+        plgpu.tcgen05_mma(acc, a_smem, b_smem, done, accumulate=False)  # sick
+        plgpu.barrier_wait(done)
+        o_gmem[...] = plgpu.async_load_tmem(acc)
+        plgpu.wait_load_tmem()
+
+    scratch = dict(
+        a_smem=plgpu.SMEM(a.shape, f16),
+        b_smem=plgpu.SMEM(b.shape, f16),
+        acc=plgpu.TMEM((m, n), f32),
+        bar=plgpu.Barrier(num_arrivals=2),
+        done=plgpu.Barrier(orders_tensor_core=True),
+    )
+    return plgpu.kernel(body, out_type=spec(m, n), scratch_types=scratch)(a, b)
+
+
+@sick("arch-lacks-tcgen05", *operands(128, 128, 64), says=("sm_100a", "ended"))
+def blackwell_only(a, b):
+    return multiply_in_tmem(a, b)
+
+
+@sick("smem-no-tiling", *operands(128, 100, 64), arch="sm_100a", says=("(64, 100)",))
+def tcgen05_100_columns(a, b):
+    return multiply_in_tmem(a, b)
+
+
+# --- copies, barriers, axes ----------------------------------------------------------------
+
+
+@sick("arch-lacks-tma", spec(64, 64), arch="sm_89", says=("sm_90a",))
+def tma_on_ada(x):
+    return round_trip(x, plgpu.SMEM((64, 64), f32))
+
+
+@sick("arch-lacks-instruction", spec(128), arch="sm_89", says=("barrier.cluster.arrive",))
+def clusters_on_ada(x):
+    def body(x_gmem, o_gmem):
+        o_gmem[...] = x_gmem[...]  # sick
+
+    cluster = dict(cluster=(2,), cluster_names=("cluster",))
+    return plgpu.kernel(body, out_type=spec(128), **cluster)(x)
+
+
+@sick("copy-shapes", spec(128, 64), says=("source is (128, 64)", "destination (64, 64)"))
+def copy_into_other_shape(x):
+    return round_trip(x, plgpu.SMEM((64, 64), f32))
+
+
+@sick("copy-dtypes", spec(64, 64), says=("float32", "float16"))
+def copy_into_other_dtype(x):
+    return round_trip(x, plgpu.SMEM((64, 64), f16))
+
+
+@sick("copy-bytes", spec(16), says=("64 bytes", "128"))
+def small_copy_by_lanes(x):
+    return round_trip(x, plgpu.SMEM((16,), f32), params=LANE)
+
+
+@sick("copy-without-barrier", spec(64, 64))
+def copy_without_barrier(x):
+    def body(x_gmem, o_gmem, x_smem):
+        plgpu.copy_gmem_to_smem(x_gmem, x_smem)  # sick
+        o_gmem[...] = x_smem[...]
+
+    scratch = dict(x_smem=plgpu.SMEM((64, 64), f32))
+    return plgpu.kernel(body, out_type=spec(64, 64), scratch_types=scratch)(x)
+
+
+@sick("tma-strides", spec(64, 30, dtype=f16), says=("16 bytes",))
+def copy_of_odd_width(x):
+    return round_trip(x, plgpu.SMEM((64, 30), f16))
+
+
+@sick("barrier-not-indexed", spec(64, 64), says=("2 barriers",))
+def several_barriers_no_index(x):
+    def body(x_gmem, o_gmem, x_smem, bars):
+        plgpu.copy_gmem_to_smem(x_gmem, x_smem, bars)  # sick
+        plgpu.barrier_wait(bars)  # sick
+        o_gmem[...] = x_smem[...]
+
+    scratch = dict(x_smem=plgpu.SMEM((64, 64), f32), bars=plgpu.Barrier(num_barriers=2))
+    return plgpu.kernel(body, out_type=spec(64, 64), scratch_types=scratch)(x)
+
+
+@sick("axis-unknown", spec(8, 128), says=("`rows`",))
+def unknown_axis(x):
+    def body(x_gmem, o_gmem):
+        i = lax.axis_index("rows")  # sick
+        o_gmem[i] = x_gmem[i]
+
+    return plgpu.kernel(body, out_type=spec(8, 128), grid=(8,), grid_names=("i",))(x)
+
+
+@sick("cluster-axis-unknown", spec(64, 64), says=("`cluster`",))
+def collective_without_cluster(x):
+    def body(x_gmem, o_gmem, x_smem, bar):
+        plgpu.copy_gmem_to_smem(x_gmem, x_smem, bar, collective_axes="cluster")  # sick
+        plgpu.barrier_wait(bar)
+        o_gmem[...] = x_smem[...]
+
+    scratch = dict(x_smem=plgpu.SMEM((64, 64), f32), bar=plgpu.Barrier())
+    return plgpu.kernel(body, out_type=spec(64, 64), scratch_types=scratch)(x)
+
+
+@sick("scope-not-collective", spec(64, 64), says=("collective_axes",))
+def scoped_by_each_thread(x):
+    def body(x_gmem, o_gmem):
+        def scope(x_smem, bar):
+            plgpu.copy_gmem_to_smem(x_gmem, x_smem, bar)
+            plgpu.barrier_wait(bar)
+            o_gmem[...] = x_smem[...]
+
+        pl.run_scoped(scope, plgpu.SMEM((64, 64), f32), plgpu.Barrier())  # sick
+
+    return plgpu.kernel(body, out_type=spec(64, 64), num_threads=2, thread_name="wg")(x)
+
+
+# --- JAX inside a kernel -------------------------------------------------------------------
+
+
+def over_rows(x, body):
+    """One block for each of the 8 rows."""
+    return plgpu.kernel(body, out_type=spec(8, 128), grid=(8,), grid_names=("i",))(x)
+
+
+def on_vector(x, use, out=f32):
+    def body(x_gmem, o_gmem):
+        o_gmem[...] = use(x_gmem)  # sick
+
+    return plgpu.kernel(body, out_type=spec(128, dtype=out))(x)
+
+
+@sick("no-such-operation", spec(64, 64), says=("`@`", "plgpu.wgmma"))
+def matmul_operator(x):
+    def body(x_gmem, o_gmem):
+        x = x_gmem[...]
+        o_gmem[...] = x @ x  # sick
+
+    return plgpu.kernel(body, out_type=spec(64, 64))(x)
+
+
+@sick("no-such-operation", spec(128), says=("`sort`",))
+def sort_inside(x):
+    return on_vector(x, lambda x_gmem: jnp.sort(x_gmem[...]))  # sick
+
+
+@sick("no-such-operation", spec(128), says=("indexed by another array",))
+def gather_by_array(x):
+    def use(x_gmem):
+        indices = lax.broadcasted_iota(jnp.int32, (128,), 0)
+        return x_gmem[...][indices]  # sick
+
+    return on_vector(x, use)
+
+
+@sick("no-such-operation", spec(8, 128), says=("slice the ref",))
+def row_of_a_value(x):
+    def body(x_gmem, o_gmem):
+        i = lax.axis_index("i")
+        o_gmem[i] = x_gmem[...][i]  # sick
+
+    return over_rows(x, body)
+
+
+@sick("captured-array", spec(128), says=("f32[128]",))
+def captured_array(x):
+    table = jnp.asarray(np.arange(128, dtype=np.float32))
+
+    def body(x_gmem, o_gmem):
+        o_gmem[...] = x_gmem[...] + table
+
+    return plgpu.kernel(body, out_type=spec(128))(x)  # sick
+
+
+@sick("python-if", spec(8, 128), says=("@pl.when",))
+def python_if(x):
+    def body(x_gmem, o_gmem):
+        if lax.axis_index("i") == 0:  # sick
+            o_gmem[0] = x_gmem[0]
+
+    return over_rows(x, body)
+
+
+@sick("store-dtype", spec(128), says=("float32 value", "float16 ref"))
+def store_other_dtype(x):
+    return on_vector(x, lambda x_gmem: x_gmem[...] * 2, out=f16)
+
+
+@sick("store-shape", spec(8, 128), says=("(8, 128)", "(128,)"))
+def store_other_shape(x):
+    def body(x_gmem, o_gmem):
+        o_gmem[lax.axis_index("i")] = x_gmem[...]  # sick
+
+    return over_rows(x, body)
+
+
+@sick("slice-outside", spec(128), says=("starts at 64", "dimension of 128"))
+def slice_outside(x):
+    return on_vector(x, lambda x_gmem: x_gmem[pl.ds(64, 128)])  # sick
+
+
+@sick("scratch-names", spec(128), says=("`x_smem`",))
+def forgotten_scratch(x):
+    def body(x_gmem, o_gmem):
+        o_gmem[...] = x_gmem[...]
+
+    scratch = dict(x_smem=plgpu.SMEM((128,), f32))
+    return plgpu.kernel(body, out_type=spec(128), scratch_types=scratch)(x)  # sick
+
+
+# --- names of older pages ------------------------------------------------------------------
+
+
+def copy_body(x_gmem, o_gmem):
+    o_gmem[...] = x_gmem[...]
+
+
+@sick("old-keyword", spec(128), says=("out_type",))
+def old_out_shape(x):
+    return plgpu.kernel(copy_body, out_shape=spec(128))(x)  # sick
+
+
+@sick("old-keyword", spec(128), says=("scratch_types",))
+def old_scratch_shapes(x):
+    return plgpu.kernel(copy_body, out_type=spec(128), scratch_shapes={})(x)  # sick
+
+
+@sick("old-name", spec(128), says=("plgpu.TilingTransform",))
+def old_tile_transform(x):
+    return plgpu.TileTransform((8, 64))  # sick
+
+
+@sick("old-name", spec(128), says=("plgpu.tcgen05_commit_arrive",))
+def old_tcgen05_commit(x):
+    return plgpu.tcgen05_commit(None)  # sick
+
+
+@sick("old-pallas-call", spec(128), says=("plgpu.kernel",))
+def old_pallas_call(x):
+    return pl.pallas_call(copy_body, out_shape=spec(128), backend="mosaic_gpu")(x)  # sick
+
+
+# --- what does not fail in the compiler ----------------------------------------------------
+
+
+def uses_program_id(x):
+    """Compiles, with a warning; in interpret mode every block is block 0."""
+
+    def body(x_gmem, o_gmem):
+        i = pl.program_id(0)
+        o_gmem[i] = x_gmem[i]
+
+    return over_rows(x, body)
+
+
+def acc_beside_smem(a, b):
+    """Compiles; JAX's interpret mode refuses it."""
+
+    def body(a_gmem, b_gmem, o_gmem, a_smem, b_smem, acc, bar):
+        plgpu.copy_gmem_to_smem(a_gmem, a_smem, bar)
+        plgpu.copy_gmem_to_smem(b_gmem, b_smem, bar)
+        plgpu.barrier_wait(bar)
+        plgpu.wgmma(acc, a_smem, b_smem)
+        o_gmem[...] = acc[...]
+
+    scratch = dict(
+        a_smem=plgpu.SMEM((64, 64), f16),
+        b_smem=plgpu.SMEM((64, 64), f16),
+        acc=plgpu.ACC((64, 64), f32),
+        bar=plgpu.Barrier(num_arrivals=2),
+    )
+    return plgpu.kernel(body, out_type=spec(64, 64), scratch_types=scratch)(a, b)
+
+
+def healthy(x):
+    """A kernel with nothing wrong, to be called where there is no GPU."""
+    return on_vector(x, lambda x_gmem: x_gmem[...] + 1)

@@ -1,0 +1,216 @@
+"""Tensor memory, tcgen05 and cluster launch control."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.experimental.pallas as pl
+import jax.experimental.pallas.mosaic_gpu as plgpu
+import jax.numpy as jnp
+from jax import lax
+
+from tests.simulator.litmus.pair import Pair
+
+F16, F32 = jnp.float16, jnp.float32
+LAYOUT = (plgpu.TilingTransform((8, 64)), plgpu.SwizzleTransform(128))
+A, B = ((128, 64), "float16"), ((64, 128), "float16")
+ARCH = "sm_100a"
+
+
+def _mma(a, b, *, wait=True, orders=True, wait_loads=True, accumulate=False, twice=False, n=128):
+    """One or two MMAs of loaded operands, read out of tensor memory."""
+
+    def body(a_gmem, b_gmem, o_gmem, a_smem, b_smem, acc, loaded, done):
+        plgpu.copy_gmem_to_smem(a_gmem, a_smem, loaded)
+        plgpu.copy_gmem_to_smem(b_gmem, b_smem, loaded)
+        plgpu.barrier_wait(loaded)
+        plgpu.tcgen05_mma(acc, a_smem, b_smem, done, accumulate=accumulate)
+        if wait:
+            plgpu.barrier_wait(done)
+        o_gmem[...] = plgpu.async_load_tmem(acc)
+        if not wait:
+            plgpu.barrier_wait(done)
+        if twice:
+            if wait_loads:
+                plgpu.wait_load_tmem()
+            plgpu.tcgen05_mma(acc, a_smem, b_smem, done, accumulate=False)
+            plgpu.barrier_wait(done)
+            o_gmem[...] = o_gmem[...] + plgpu.async_load_tmem(acc)
+
+    scratch = [
+        plgpu.SMEM((128, 64), F16, transforms=LAYOUT),
+        plgpu.SMEM((64, 128), F16, transforms=LAYOUT),
+        plgpu.TMEM((128, n), F32),
+        plgpu.Barrier(num_arrivals=2),
+        plgpu.Barrier(orders_tensor_core=orders),
+    ]
+    out = jax.ShapeDtypeStruct((128, 128), F32)
+    return plgpu.kernel(body, out_type=out, scratch_types=scratch)(a, b)
+
+
+def _store_load(x, *, commit):
+    def body(x_gmem, o_gmem, tmem):
+        plgpu.async_store_tmem(tmem, x_gmem[...])
+        if commit:
+            plgpu.commit_tmem()
+        o_gmem[...] = plgpu.async_load_tmem(tmem)
+
+    scratch = [plgpu.TMEM((128, 128), F32)]
+    return plgpu.kernel(body, out_type=x, scratch_types=scratch)(x)
+
+
+def _handoff(x, *, orders):
+    """One thread stores to tensor memory, another one loads."""
+
+    def body(x_gmem, o_gmem, tmem, ready):
+        @pl.when(lax.axis_index("t") == 0)
+        def _():
+            plgpu.async_store_tmem(tmem, x_gmem[...])
+            plgpu.commit_tmem()
+            plgpu.barrier_arrive(ready)
+
+        @pl.when(lax.axis_index("t") == 1)
+        def _():
+            plgpu.barrier_wait(ready)
+            o_gmem[...] = plgpu.async_load_tmem(tmem)
+
+    scratch = [plgpu.TMEM((128, 128), F32), plgpu.Barrier(orders_tensor_core=orders)]
+    return plgpu.kernel(
+        body, out_type=x, scratch_types=scratch, num_threads=2, thread_name="t"
+    )(x)
+
+
+def _operand_overwritten(a, b, *, wait):
+    def body(a_gmem, b_gmem, o_gmem, a_smem, b_smem, acc, loaded, done):
+        plgpu.copy_gmem_to_smem(a_gmem, a_smem, loaded)
+        plgpu.copy_gmem_to_smem(b_gmem, b_smem, loaded)
+        plgpu.barrier_wait(loaded)
+        plgpu.tcgen05_mma(acc, a_smem, b_smem, done, accumulate=False)
+        if wait:
+            plgpu.barrier_wait(done)
+        a_smem[...] = jnp.zeros((128, 64), F16)
+        if not wait:
+            plgpu.barrier_wait(done)
+        o_gmem[...] = plgpu.async_load_tmem(acc)
+
+    scratch = [
+        plgpu.SMEM((128, 64), F16, transforms=LAYOUT),
+        plgpu.SMEM((64, 128), F16, transforms=LAYOUT),
+        plgpu.TMEM((128, 128), F32),
+        plgpu.Barrier(num_arrivals=2),
+        plgpu.Barrier(orders_tensor_core=True),
+    ]
+    out = jax.ShapeDtypeStruct((128, 128), F32)
+    return plgpu.kernel(body, out_type=out, scratch_types=scratch)(a, b)
+
+
+def _written_operand(a, b, *, commit):
+    def body(a_gmem, b_gmem, o_gmem, a_smem, b_smem, acc, done):
+        a_smem[...] = a_gmem[...]
+        b_smem[...] = b_gmem[...]
+        if commit:
+            plgpu.commit_smem()
+        plgpu.tcgen05_mma(acc, a_smem, b_smem, done, accumulate=False)
+        plgpu.barrier_wait(done)
+        o_gmem[...] = plgpu.async_load_tmem(acc)
+
+    scratch = [
+        plgpu.SMEM((128, 64), F16, transforms=LAYOUT),
+        plgpu.SMEM((64, 128), F16, transforms=LAYOUT),
+        plgpu.TMEM((128, 128), F32),
+        plgpu.Barrier(orders_tensor_core=True),
+    ]
+    out = jax.ShapeDtypeStruct((128, 128), F32)
+    return plgpu.kernel(body, out_type=out, scratch_types=scratch)(a, b)
+
+
+def _two_commits(a, b):
+    """Two MMAs, one commit."""
+
+    def body(a_gmem, b_gmem, o_gmem, a_smem, b_smem, acc, loaded, done):
+        plgpu.copy_gmem_to_smem(a_gmem, a_smem, loaded)
+        plgpu.copy_gmem_to_smem(b_gmem, b_smem, loaded)
+        plgpu.barrier_wait(loaded)
+        plgpu.tcgen05_mma(acc, a_smem, b_smem, accumulate=False)
+        plgpu.tcgen05_mma(acc, a_smem, b_smem)
+        plgpu.tcgen05_commit_arrive(done)
+        plgpu.barrier_wait(done)
+        o_gmem[...] = plgpu.async_load_tmem(acc)
+
+    scratch = [
+        plgpu.SMEM((128, 64), F16, transforms=LAYOUT),
+        plgpu.SMEM((64, 128), F16, transforms=LAYOUT),
+        plgpu.TMEM((128, 128), F32),
+        plgpu.Barrier(num_arrivals=2),
+        plgpu.Barrier(orders_tensor_core=True),
+    ]
+    out = jax.ShapeDtypeStruct((128, 128), F32)
+    return plgpu.kernel(body, out_type=out, scratch_types=scratch)(a, b)
+
+
+def _columns(x, *, n):
+    def body(x_gmem, o_gmem, one, two):
+        plgpu.async_store_tmem(one, x_gmem[...])
+        plgpu.commit_tmem()
+        o_gmem[...] = plgpu.async_load_tmem(one)
+
+    scratch = [plgpu.TMEM((128, 128), F32), plgpu.TMEM((128, n), F32)]
+    return plgpu.kernel(body, out_type=x, scratch_types=scratch)(x)
+
+
+def _cancel(x, *, wait, steps=8):
+    """Each running cluster takes over clusters that have not started."""
+
+    def body(x_gmem, o_gmem, result, answered):
+        def work(carry):
+            index, _ = carry
+            plgpu.try_cluster_cancel(result, answered)
+            o_gmem[index] = x_gmem[index] + 1
+            if wait:
+                plgpu.barrier_wait(answered)
+            (index,), more = plgpu.query_cluster_cancel(result, ("g",))
+            if not wait:
+                plgpu.barrier_wait(answered)
+            plgpu.commit_smem()
+            return index, more
+
+        lax.while_loop(lambda c: c[1], work, (lax.axis_index("g"), True))
+
+    scratch = [plgpu.TryClusterCancelResult(), plgpu.Barrier()]
+    return plgpu.kernel(
+        body, out_type=x, scratch_types=scratch, grid=(steps,), grid_names=("g",)
+    )(x)
+
+
+def product(a, b, times=1):
+    return times * (a.astype("float32") @ b.astype("float32"))
+
+
+P = functools.partial
+SQUARE = (((128, 128), "float32"),)
+
+PAIRS = [
+    Pair("tmem-mma-not-waited", P(_mma, wait=False), _mma, (A, B), arch=ARCH,
+         reference=product, differs=True),
+    Pair("tmem-mma-not-waited", P(_mma, wait=False), _two_commits, (A, B), arch=ARCH,
+         name="commit", reference=P(product, times=2)),
+    Pair("missing-orders-tensor-core", P(_handoff, orders=False), P(_handoff, orders=True),
+         SQUARE, ("orders_tensor_core=True",), arch=ARCH, reference=lambda x: x),
+    Pair("tmem-load-not-waited", P(_mma, twice=True, wait_loads=False), P(_mma, twice=True),
+         (A, B), ("wait_load_tmem",), arch=ARCH, reference=P(product, times=2)),
+    Pair("tmem-store-not-committed", P(_store_load, commit=False), P(_store_load, commit=True),
+         SQUARE, ("commit_tmem",), arch=ARCH, reference=lambda x: x, differs=True),
+    Pair("uninitialized-read", P(_mma, accumulate=True), P(_mma, accumulate=False), (A, B),
+         ("accumulate",), arch=ARCH, name="tensor memory", reference=product),
+    Pair("mma-operand-overwritten", P(_operand_overwritten, wait=False),
+         P(_operand_overwritten, wait=True), (A, B), arch=ARCH, name="tcgen05",
+         reference=product, differs=True),
+    Pair("missing-commit-smem", P(_written_operand, commit=False),
+         P(_written_operand, commit=True), (A, B), arch=ARCH, name="before tcgen05",
+         reference=product),
+    Pair("over-capacity", P(_columns, n=512), P(_columns, n=256), SQUARE, ("512",), arch=ARCH,
+         name="tensor memory", reference=lambda x: x),
+    Pair("cancel-result-early", P(_cancel, wait=False), P(_cancel, wait=True),
+         (((8, 128), "float32"),), arch=ARCH, reference=lambda x: x + 1),
+]  # fmt: skip

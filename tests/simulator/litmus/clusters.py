@@ -1,0 +1,131 @@
+"""Clusters: collective copies and the barriers between blocks."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.experimental.pallas as pl
+import jax.experimental.pallas.mosaic_gpu as plgpu
+import jax.numpy as jnp
+from jax import lax
+
+from tests.simulator.litmus.pair import Pair
+
+F32 = jnp.float32
+CLUSTER = {"cluster": (2,), "cluster_names": ("c",)}
+AXES = ("c",)
+
+
+def _kernel(body, x, scratch, out):
+    return plgpu.kernel(
+        body, out_type=jax.ShapeDtypeStruct(out, F32), scratch_types=scratch, **CLUSTER
+    )(x)
+
+
+def _reuse(x, *, barrier):
+    """Two collective copies into the same memory."""
+
+    def body(x_gmem, o_gmem, smem, loaded, used):
+        rank = lax.axis_index("c")
+        for i in range(2):
+            plgpu.copy_gmem_to_smem(x_gmem.at[i], smem, loaded, collective_axes="c")
+            plgpu.barrier_wait(loaded)
+            o_gmem[rank, i] = smem[...]
+            plgpu.commit_smem()
+            if barrier and i == 0:
+                plgpu.barrier_arrive(used)
+                plgpu.barrier_wait(used)
+
+    scratch = [
+        plgpu.SMEM((128,), F32),
+        plgpu.Barrier(),
+        plgpu.ClusterBarrier(collective_axes=AXES),
+    ]
+    return _kernel(body, x, scratch, (2, 2, 128))
+
+
+def _slices(x, *, same):
+    """A slice per block is no collective copy."""
+
+    def body(x_gmem, o_gmem, smem, loaded):
+        rank = lax.axis_index("c")
+        axes = "c" if same is not None else None
+        part = 0 if same else rank
+        if same is None:
+            plgpu.copy_gmem_to_smem(x_gmem.at[rank], smem, loaded)
+        else:
+            plgpu.copy_gmem_to_smem(x_gmem.at[part], smem, loaded, collective_axes=axes)
+        plgpu.barrier_wait(loaded)
+        o_gmem[rank] = smem[...]
+
+    return _kernel(body, x, [plgpu.SMEM((128,), F32), plgpu.Barrier()], (2, 128))
+
+
+def _one_block_only(x, *, both):
+    def body(x_gmem, o_gmem, smem, loaded):
+        rank = lax.axis_index("c")
+
+        def load():
+            plgpu.copy_gmem_to_smem(x_gmem, smem, loaded, collective_axes="c")
+
+        if both:
+            load()
+        else:
+            pl.when(rank == 0)(load)
+        plgpu.barrier_wait(loaded)
+        o_gmem[rank] = smem[...]
+
+    return _kernel(body, x, [plgpu.SMEM((128,), F32), plgpu.Barrier()], (2, 128))
+
+
+def _leader_tracked(x, *, follower_waits, mode):
+    """Only the leader's barrier sees the copy; the other block learns by a ClusterBarrier."""
+
+    def body(x_gmem, o_gmem, smem, loaded, told):
+        rank = lax.axis_index("c")
+        plgpu.copy_gmem_to_smem(
+            x_gmem, smem, loaded, collective_axes="c", leader_tracked=mode
+        )
+
+        def wait():
+            plgpu.barrier_wait(loaded)
+
+        if follower_waits:
+            wait()
+        else:
+            pl.when(rank == 0)(wait)
+        plgpu.barrier_arrive(told)
+        plgpu.barrier_wait(told)
+        o_gmem[rank] = smem[...]
+
+    scratch = [
+        plgpu.SMEM((64, 64), F32),
+        plgpu.Barrier(),
+        plgpu.ClusterBarrier(collective_axes=AXES),
+    ]
+    return _kernel(body, x, scratch, (2, 64, 64))
+
+
+def _twice(x):
+    return jax.numpy.stack([x, x])
+
+
+P = functools.partial
+PARTITIONED = plgpu.CopyPartition.PARTITIONED(0)
+REPLICATED = plgpu.CopyPartition.REPLICATED
+
+PAIRS = [
+    Pair("cluster-smem-reuse", P(_reuse, barrier=False), P(_reuse, barrier=True),
+         (((2, 128), "float32"),), ("ClusterBarrier", "block 0", "block 1"), reference=_twice),
+    Pair("collective-mismatch", P(_slices, same=False), P(_slices, same=None),
+         (((2, 128), "float32"),), reference=lambda x: x),
+    Pair("deadlock", P(_one_block_only, both=False), P(_one_block_only, both=True),
+         (((128,), "float32"),), ("bytes",), name="one block", reference=_twice),
+    Pair("leader-tracked-wait", P(_leader_tracked, follower_waits=True, mode=PARTITIONED),
+         P(_leader_tracked, follower_waits=False, mode=PARTITIONED), (((128, 64), "float32"),),
+         arch="sm_100a", reference=lambda x: x.reshape(2, 64, 64)),
+    Pair("leader-tracked-wait", P(_leader_tracked, follower_waits=True, mode=REPLICATED),
+         P(_leader_tracked, follower_waits=False, mode=REPLICATED), (((64, 64), "float32"),),
+         arch="sm_100a", name="replicated", reference=_twice),
+]  # fmt: skip

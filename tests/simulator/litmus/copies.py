@@ -1,0 +1,199 @@
+"""Copies, fences and groups."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.experimental.pallas as pl
+import jax.experimental.pallas.mosaic_gpu as plgpu
+import jax.numpy as jnp
+from jax import lax
+
+from tests.simulator.litmus.pair import Pair
+
+F32 = jnp.float32
+TILE = ((128,), "float32")
+
+
+def _launch(body, x, scratch, out=None, **mesh):
+    return plgpu.kernel(body, out_type=out or x, scratch_types=scratch, **mesh)(x)
+
+
+def _store(x, *, commit=True, wait=True, read_only=False):
+    def body(x_gmem, o_gmem, smem):
+        smem[...] = x_gmem[...] * 2
+        if commit:
+            plgpu.commit_smem()
+        plgpu.copy_smem_to_gmem(smem, o_gmem)
+        if wait:
+            plgpu.wait_smem_to_gmem(0, wait_read_only=read_only)
+
+    return _launch(body, x, [plgpu.SMEM((128,), F32)])
+
+
+def _load(x, *, wait=True, wait_after=False):
+    def body(x_gmem, o_gmem, smem, barrier):
+        plgpu.copy_gmem_to_smem(x_gmem, smem, barrier)
+        if wait:
+            plgpu.barrier_wait(barrier)
+        o_gmem[...] = smem[...]
+        if wait_after:
+            plgpu.barrier_wait(barrier)
+
+    return _launch(body, x, [plgpu.SMEM((128,), F32), plgpu.Barrier()])
+
+
+def _refill_after_write(x, *, commit):
+    def body(x_gmem, o_gmem, smem, barrier):
+        smem[...] = jnp.ones((128,), F32)
+        if commit:
+            plgpu.commit_smem()
+        plgpu.copy_gmem_to_smem(x_gmem, smem, barrier)
+        plgpu.barrier_wait(barrier)
+        o_gmem[...] = smem[...]
+
+    return _launch(body, x, [plgpu.SMEM((128,), F32), plgpu.Barrier()])
+
+
+def _refill_after_read(x, *, commit):
+    def body(x_gmem, o_gmem, smem, barrier):
+        total = jnp.zeros((128,), F32)
+        for i in range(2):
+            plgpu.copy_gmem_to_smem(x_gmem.at[i], smem, barrier)
+            plgpu.barrier_wait(barrier)
+            total += smem[...]
+            if commit:
+                plgpu.commit_smem()
+        o_gmem[...] = total
+
+    out = jax.ShapeDtypeStruct((128,), F32)
+    return _launch(body, x, [plgpu.SMEM((128,), F32), plgpu.Barrier()], out)
+
+
+def _reuse_source(x, *, wait):
+    def body(x_gmem, o_gmem, smem):
+        for i in range(2):
+            smem[...] = x_gmem[i]
+            plgpu.commit_smem()
+            plgpu.copy_smem_to_gmem(smem, o_gmem.at[i])
+            if wait:
+                plgpu.wait_smem_to_gmem(0, wait_read_only=True)
+        plgpu.wait_smem_to_gmem(0)
+
+    return _launch(body, x, [plgpu.SMEM((128,), F32)])
+
+
+def _wrong_group_count(x, *, n):
+    """Two buffers in turn: before one is used again, all but one group must be over."""
+
+    def body(x_gmem, o_gmem, smem):
+        for i in range(4):
+            if i >= 2:
+                plgpu.wait_smem_to_gmem(n, wait_read_only=True)
+            smem[i % 2] = x_gmem[i]
+            plgpu.commit_smem()
+            plgpu.copy_smem_to_gmem(smem.at[i % 2], o_gmem.at[i])
+        plgpu.wait_smem_to_gmem(0)
+
+    return _launch(body, x, [plgpu.SMEM((2, 128), F32)])
+
+
+def _read_back(x, *, read_only):
+    def body(x_gmem, o_gmem, smem):
+        smem[...] = x_gmem[...]
+        plgpu.commit_smem()
+        plgpu.copy_smem_to_gmem(smem, o_gmem)
+        plgpu.wait_smem_to_gmem(0, wait_read_only=read_only)
+        o_gmem[...] = o_gmem[...] + 1
+
+    return _launch(body, x, [plgpu.SMEM((128,), F32)])
+
+
+def _group(x, *, commit):
+    def body(x_gmem, o_gmem, smem):
+        smem[...] = x_gmem[...]
+        plgpu.commit_smem()
+        plgpu.copy_smem_to_gmem(smem, o_gmem, commit_group=False)
+        if commit:
+            plgpu.commit_smem_to_gmem_group()
+        plgpu.wait_smem_to_gmem(0)
+
+    return _launch(body, x, [plgpu.SMEM((128,), F32)])
+
+
+def _other_threads_wait(x, *, right):
+    def body(x_gmem, o_gmem, smem, written, stored):
+        thread = lax.axis_index("t")
+
+        @pl.when(thread == 0)
+        def _():
+            smem[...] = x_gmem[...]
+            plgpu.commit_smem()
+            plgpu.copy_smem_to_gmem(smem, o_gmem)
+            if not right:
+                plgpu.barrier_arrive(stored)
+            plgpu.wait_smem_to_gmem(0)
+            if right:
+                plgpu.barrier_arrive(stored)
+
+        @pl.when(thread == 1)
+        def _():
+            plgpu.barrier_wait(stored)
+            plgpu.wait_smem_to_gmem(0)
+            smem[...] = jnp.ones((128,), F32)
+
+    scratch = [plgpu.SMEM((128,), F32), plgpu.Barrier(), plgpu.Barrier()]
+    return _launch(body, x, scratch, num_threads=2, thread_name="t")
+
+
+def _unfinished_load(x, *, wait):
+    def body(x_gmem, o_gmem, smem, barrier):
+        plgpu.copy_gmem_to_smem(x_gmem, smem, barrier)
+        o_gmem[...] = x_gmem[...]
+        if wait:
+            plgpu.barrier_wait(barrier)
+
+    return _launch(body, x, [plgpu.SMEM((128,), F32), plgpu.Barrier()])
+
+
+def _tiled_slice(x, *, start):
+    transforms = (plgpu.TilingTransform((8, 64)), plgpu.SwizzleTransform(128))
+
+    def body(x_gmem, o_gmem, smem, barrier):
+        at = lax.axis_index("g") + start
+        plgpu.copy_gmem_to_smem(x_gmem, smem.at[pl.ds(at, 8)], barrier)
+        plgpu.barrier_wait(barrier)
+        o_gmem[...] = smem[pl.ds(at, 8)]
+
+    scratch = [plgpu.SMEM((16, 64), jnp.float16, transforms=transforms), plgpu.Barrier()]
+    return _launch(body, x, scratch, grid=(1,), grid_names=("g",))
+
+
+P = functools.partial
+
+PAIRS = [
+    Pair("missing-commit-smem", P(_store, commit=False), _store, (TILE,),
+         ("commit_smem", "smem"), reference=lambda x: x * 2),
+    Pair("missing-commit-smem", P(_refill_after_write, commit=False),
+         P(_refill_after_write, commit=True), (TILE,), name="before a load"),
+    Pair("missing-commit-smem-after-read", P(_refill_after_read, commit=False),
+         P(_refill_after_read, commit=True), (((2, 128), "float32"),)),
+    Pair("read-before-arrival", P(_load, wait=False, wait_after=True), _load, (TILE,),
+         ("barrier_wait", "smem"), reference=lambda x: x, differs=True),
+    Pair("unfinished-copy", P(_store, wait=False), _store, (TILE,), ("wait_smem_to_gmem",)),
+    Pair("unfinished-copy", P(_unfinished_load, wait=False), P(_unfinished_load, wait=True),
+         (TILE,), ("barrier_wait",), name="load"),
+    Pair("store-source-overwritten", P(_reuse_source, wait=False), P(_reuse_source, wait=True),
+         (((2, 128), "float32"),), ("wait_smem_to_gmem",), reference=lambda x: x, differs=True),
+    Pair("store-source-overwritten", P(_wrong_group_count, n=2), P(_wrong_group_count, n=1),
+         (((4, 128), "float32"),), name="wrong n", reference=lambda x: x, differs=True),
+    Pair("store-not-waited", P(_read_back, read_only=True), P(_read_back, read_only=False),
+         (TILE,), reference=lambda x: x + 1, differs=True),
+    Pair("uncommitted-copy", P(_group, commit=False), P(_group, commit=True), (TILE,),
+         ("commit_smem_to_gmem_group",)),
+    Pair("wait-from-another-thread", P(_other_threads_wait, right=False),
+         P(_other_threads_wait, right=True), (TILE,)),
+    Pair("unaligned-offset", P(_tiled_slice, start=4), P(_tiled_slice, start=8),
+         (((8, 64), "float16"),)),
+]  # fmt: skip

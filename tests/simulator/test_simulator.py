@@ -1,0 +1,295 @@
+"""What the simulator runs, and what it gives back."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+import jax
+import jax.experimental.pallas as pl
+import jax.experimental.pallas.mosaic_gpu as plgpu
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from course_lib.diagnostics import CourseError
+from course_lib.simulator import ir, replay, simulate, trace_kernels
+
+F16, F32 = jnp.float16, jnp.float32
+LAYOUT = (plgpu.TilingTransform((8, 64)), plgpu.SwizzleTransform(128))
+
+
+def normal(*shape: int, dtype: str = "float32") -> np.ndarray:
+    return np.random.default_rng().standard_normal(shape).astype(dtype)
+
+
+def add_one(x):
+    def body(x_gmem, o_gmem):
+        part = pl.ds(lax.axis_index("g") * 128, 128)
+        o_gmem[part] = x_gmem[part] + 1
+
+    return plgpu.kernel(
+        body, out_type=jax.ShapeDtypeStruct(x.shape, x.dtype), grid=(2,), grid_names=("g",)
+    )(x)
+
+
+def matmul(a, b, *, tile=(128, 128, 64), stages=3):
+    (m, k), n = a.shape, b.shape[1]
+    tm, tn, tk = tile
+
+    def body(a_gmem, b_gmem, o_gmem, o_smem):
+        mi, ni = lax.axis_index("m"), lax.axis_index("n")
+
+        def compute(acc):
+            def step(_, a_smem, b_smem):
+                plgpu.wgmma(acc, a_smem, b_smem)
+
+            specs = [
+                plgpu.BlockSpec((tm, tk), lambda i: (mi, i), transforms=LAYOUT, delay_release=1),
+                plgpu.BlockSpec((tk, tn), lambda i: (i, ni), transforms=LAYOUT, delay_release=1),
+            ]
+            plgpu.emit_pipeline(step, grid=(k // tk,), in_specs=specs, max_concurrent_steps=stages)(
+                a_gmem, b_gmem
+            )
+            return acc[...]
+
+        o_smem[...] = pl.run_scoped(compute, plgpu.ACC((tm, tn), F32)).astype(a.dtype)
+        plgpu.commit_smem()
+        to = o_gmem.at[pl.ds(mi * tm, tm), pl.ds(ni * tn, tn)]
+        plgpu.copy_smem_to_gmem(o_smem, to)
+        plgpu.wait_smem_to_gmem(0)
+
+    return plgpu.kernel(
+        body,
+        out_type=jax.ShapeDtypeStruct((m, n), a.dtype),
+        grid=(m // tm, n // tn),
+        grid_names=("m", "n"),
+        scratch_types=[plgpu.SMEM((tm, tn), a.dtype, transforms=LAYOUT)],
+    )(a, b)
+
+
+def clean(f, *args, **options):
+    """The value of a simulation without findings."""
+    report = simulate(f, *args, **options)
+    assert not report.findings, report
+    return report.value
+
+
+class TestPrograms:
+    def test_jit_vmap_and_host_code(self) -> None:
+        x = normal(3, 256)
+        got = clean(jax.jit(lambda x: jnp.sin(jax.vmap(add_one)(x * 2)).sum()), x)
+        np.testing.assert_allclose(got, np.sin(x * 2 + 1).sum(), rtol=1e-4, atol=1e-3)
+
+    def test_scan_and_cond_around_a_kernel(self) -> None:
+        def f(x):
+            x, _ = lax.scan(lambda c, _: (add_one(c), None), x, length=3)
+            return lax.cond(x[0] > -1e9, add_one, lambda x: x, x)
+
+        x = normal(256)
+        np.testing.assert_allclose(clean(f, x), x + 4, rtol=1e-5)
+
+    def test_core_map_and_pl_kernel(self) -> None:
+        mesh = plgpu.Mesh(grid=(2,), grid_names=("g",))
+
+        def f(x):
+            @pl.run_state
+            def state(refs):
+                x_ref, y_ref = refs
+
+                @pl.core_map(mesh)
+                def _():
+                    part = pl.ds(lax.axis_index("g") * 128, 128)
+                    y_ref[part] = x_ref[part] + 1
+
+            return state((x, jnp.zeros_like(x)))[1]
+
+        def g(x):
+            def body(x_ref, o_ref, smem):
+                part = pl.ds(lax.axis_index("g") * 128, 128)
+                smem[...] = x_ref[part]
+                o_ref[part] = smem[...] + 1
+
+            return pl.kernel(
+                body,
+                out_type=jax.ShapeDtypeStruct((256,), F32),
+                mesh=mesh,
+                scratch_types=[plgpu.SMEM((128,), F32)],
+            )(x)
+
+        x = normal(256)
+        np.testing.assert_allclose(clean(f, x), x + 1, rtol=1e-6)
+        np.testing.assert_allclose(clean(g, x), x + 1, rtol=1e-6)
+
+    def test_the_tree_of_the_result_is_kept(self) -> None:
+        x = normal(256)
+        value = clean(lambda x: {"a": add_one(x), "b": (x, 1)}, x)
+        assert set(value) == {"a", "b"}
+        np.testing.assert_allclose(value["a"], x + 1, rtol=1e-6)
+
+    @pytest.mark.parametrize("schedule", ["in_order", "adversarial", 1])
+    def test_matmul(self, schedule) -> None:
+        a, b = normal(256, 192, dtype="float16"), normal(192, 256, dtype="float16")
+        got = clean(matmul, a, b, schedule=schedule)
+        want = a.astype(np.float32) @ b.astype(np.float32)
+        np.testing.assert_allclose(got.astype(np.float32), want, rtol=2e-2, atol=2e-2)
+
+    def test_the_accumulator_in_all_three_places(self) -> None:
+        a, b, c = normal(64, 64, dtype="float16"), normal(64, 64, dtype="float16"), normal(64, 64)
+
+        def scratch(a_gmem, b_gmem, c_gmem, o_gmem, a_smem, b_smem, barrier, acc):
+            plgpu.copy_gmem_to_smem(a_gmem, a_smem, barrier)
+            plgpu.copy_gmem_to_smem(b_gmem, b_smem, barrier)
+            plgpu.barrier_wait(barrier)
+            plgpu.wgmma(acc, a_smem, b_smem.T)
+            o_gmem[...] = acc[...] + c_gmem[...]
+
+        def state(a_gmem, b_gmem, c_gmem, o_gmem, a_smem, b_smem, barrier):
+            plgpu.copy_gmem_to_smem(a_gmem, a_smem, barrier)
+            plgpu.copy_gmem_to_smem(b_gmem, b_smem, barrier)
+            plgpu.barrier_wait(barrier)
+
+            def compute(acc):
+                plgpu.wgmma(acc, a_smem, b_smem.T)
+
+            o_gmem[...] = pl.run_state(compute)(plgpu.ACC.init(c_gmem[...]))
+
+        def registers(a_gmem, b_gmem, c_gmem, o_gmem, a_smem, b_smem, barrier):
+            plgpu.copy_gmem_to_smem(a_gmem, a_smem, barrier)
+            plgpu.copy_gmem_to_smem(b_gmem, b_smem, barrier)
+            plgpu.barrier_wait(barrier)
+
+            def compute(acc):
+                plgpu.wgmma(acc, a_smem[...], b_smem.T)
+                return acc[...]
+
+            o_gmem[...] = pl.run_scoped(compute, plgpu.ACC((64, 64), F32)) + c_gmem[...]
+
+        operands = [plgpu.SMEM((64, 64), F16, transforms=LAYOUT)] * 2
+        operands = [*operands, plgpu.Barrier(num_arrivals=2)]
+        out = jax.ShapeDtypeStruct((64, 64), F32)
+        want = a.astype(np.float32) @ b.astype(np.float32).T + c
+        for body, extra in ((scratch, [plgpu.ACC((64, 64), F32)]), (state, []), (registers, [])):
+            kernel = plgpu.kernel(body, out_type=out, scratch_types=[*operands, *extra])
+            np.testing.assert_allclose(clean(kernel, a, b, c), want, rtol=1e-4, atol=1e-4)
+
+    def test_pipeline_with_inputs_and_outputs(self) -> None:
+        def f(x):
+            def body(x_gmem, o_gmem):
+                def step(_, x_smem, o_smem):
+                    o_smem[...] = x_smem[...] * 2
+
+                spec = plgpu.BlockSpec((64, 64), lambda i: (i, 0))
+                plgpu.emit_pipeline(
+                    step, grid=(4,), in_specs=[spec], out_specs=[spec], max_concurrent_steps=2
+                )(x_gmem, o_gmem)
+
+            return plgpu.kernel(body, out_type=x)(x)
+
+        x = normal(256, 64)
+        for schedule in ("in_order", "adversarial", 5):
+            np.testing.assert_allclose(clean(f, x, schedule=schedule), x * 2, rtol=1e-6)
+
+    def test_warp_specialized_pipeline(self) -> None:
+        def f(x):
+            def body(x_gmem, o_gmem):
+                def step(_, x_smem, o_smem):
+                    o_smem[...] = x_smem[...] * 2
+
+                spec = plgpu.BlockSpec((64, 64), lambda i: (i, 0))
+                plgpu.emit_pipeline_warp_specialized(
+                    step, grid=(4,), in_specs=[spec], out_specs=[spec], max_concurrent_steps=2,
+                    memory_registers=40, num_compute_wgs=1, wg_axis="wg",
+                )(x_gmem, o_gmem)  # fmt: skip
+
+            return plgpu.kernel(body, out_type=x, num_threads=2, thread_name="wg")(x)
+
+        x = normal(256, 64)
+        for schedule in ("in_order", "adversarial", 5):
+            report = simulate(f, x, schedule=schedule)
+            assert report.ok, report
+            np.testing.assert_allclose(report.value, x * 2, rtol=1e-6)
+
+
+class TestBadInput:
+    def test_no_kernel(self) -> None:
+        with pytest.raises(CourseError, match="no Mosaic GPU kernel"):
+            simulate(jnp.sin, normal(4))
+
+    def test_pallas_call(self) -> None:
+        def f(x):
+            def body(x_ref, o_ref):
+                o_ref[...] = x_ref[...]
+
+            return pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct((4,), F32))(x)
+
+        with pytest.raises(CourseError, match="pallas_call"):
+            simulate(f, normal(4))
+
+    def test_unknown_arch_and_schedule(self) -> None:
+        with pytest.raises(ValueError, match="sm_90a"):
+            simulate(add_one, normal(256), arch="sm_80")
+        with pytest.raises(ValueError, match="adversarial"):
+            simulate(add_one, normal(256), schedule="worst")
+
+    def test_an_unsupported_operation_names_itself_and_the_line(self) -> None:
+        def f(x):
+            def body(x_gmem, o_gmem):
+                @plgpu.inline_mgpu(arg_types=())
+                def nothing(_):
+                    return None
+
+                nothing()
+                o_gmem[...] = x_gmem[...]
+
+            return plgpu.kernel(body, out_type=jax.ShapeDtypeStruct((128,), F32))(x)
+
+        report = simulate(f, normal(128))
+        assert [f.rule for f in report.findings] == ["unsupported"]
+        assert "inline_mgpu" in report.findings[0].what
+        assert "test_simulator.py" in str(report.findings[0])
+        assert report.value is None
+
+
+class TestReplay:
+    def test_a_saved_program_gives_the_same_report(self, tmp_path) -> None:
+        a, b = normal(128, 128, dtype="float16"), normal(128, 128, dtype="float16")
+        program = trace_kernels(matmul, a, b)
+        path = tmp_path / "matmul.npz"
+        ir.save(program, path)
+        want = simulate(matmul, a, b)
+        again = replay(ir.load(path), [a, b])
+        np.testing.assert_array_equal(again.value[0], want.value)
+        assert again.findings == want.findings
+
+    def test_another_process_needs_no_jax(self, tmp_path) -> None:
+        x = normal(256)
+        ir.save(trace_kernels(add_one, x), tmp_path / "p.npz")
+        np.save(tmp_path / "x.npy", x)
+        code = """
+            import sys
+            import numpy as np
+            from course_lib.simulator import ir, replay
+            report = replay(ir.load(sys.argv[1]), [np.load(sys.argv[2])])
+            assert "jax" not in sys.modules, "jax was imported"
+            np.save(sys.argv[3], report.value[0])
+            print(report)
+        """
+        names = [str(tmp_path / n) for n in ("p.npz", "x.npy", "y.npy")]
+        out = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(code), *names],
+            check=True, capture_output=True, text=True,
+        )  # fmt: skip
+        assert out.stdout.strip() == "No findings."
+        np.testing.assert_allclose(np.load(tmp_path / "y.npy"), x + 1, rtol=1e-6)
+
+    def test_another_version_is_refused(self) -> None:
+        data = ir.dumps(trace_kernels(add_one, normal(256)))
+        version, ir.VERSION = ir.VERSION, 99
+        try:
+            with pytest.raises(ValueError, match="version"):
+                ir.loads(data)
+        finally:
+            ir.VERSION = version
