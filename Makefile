@@ -1,6 +1,7 @@
 # Mosaic GPU, hands-on. `make` alone says what there is.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
+.NOTPARALLEL:
 .PHONY: help lab toolchain test test-slow test-gpu lint format build lock setup clean clean-all
 
 PORT ?= 8888

@@ -4,6 +4,7 @@
     report = simulate(kernel, x)  # always the model: the value, and what is wrong, in words
     where()                       # where kernels run in this machine, and why
     requirements(kernel, x)       # what a kernel needs of a device
+    compile_for(kernel, x)        # what the compiler made of it: PTX, SASS, registers; no GPU needed
     check("start_here.fill", f)   # is my answer right?   hint("start_here.fill")
     explore.waves(...)            # pictures to play with
 
@@ -18,12 +19,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from course_lib import explorer as explore
+    from course_lib.compiler import compile_for
     from course_lib.exercises import check, hint, progress
     from course_lib.model import simulate
     from course_lib.runtime import requirements, run, where
 
 _HOMES = {
     "check": "course_lib.exercises",
+    "compile_for": "course_lib.compiler",
     "hint": "course_lib.exercises",
     "progress": "course_lib.exercises",
     "requirements": "course_lib.runtime",
@@ -35,6 +38,7 @@ _MODULES = {"explore": "course_lib.explorer"}
 
 __all__ = [
     "check",
+    "compile_for",
     "explore",
     "hint",
     "progress",

@@ -8,6 +8,7 @@ the machine, a crash) ends with the process, in a finding, and the notebook live
 from __future__ import annotations
 
 import dataclasses
+import linecache
 import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -113,7 +114,7 @@ def _ask(
             function,
             to_numpy(args),
             options,
-            registered_cells(),
+            _cells(),
             timeout_s=timeout_s,
         )
     except WorkerTimeout:
@@ -128,15 +129,25 @@ def _ask(
         return (_cannot_travel(error),), None
 
 
+def _cells() -> dict[str, tuple[str, list[str]]]:
+    """The registered notebook cells by file: name and lines, which are in no file on disk."""
+    return {file: (name, linecache.getlines(file)) for file, name in registered_cells().items()}
+
+
 def _simulate_here(
-    function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any], cells: Any
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    options: dict[str, Any],
+    cells: dict[str, tuple[str, list[str]]],
 ) -> Any:
     """In the child process: `(report, trace)`."""
     from course_lib.diagnostics.locations import register_cell
     from course_lib.simulator import hosting
 
-    for file, name in cells.items():
+    for file, (name, lines) in cells.items():
         register_cell(file, name)
+        # the names of a kernel's arguments are read from here
+        linecache.cache[file] = (sum(map(len, lines)), None, lines, file)
     return hosting.simulate_and_trace(function, args, **options)
 
 

@@ -4,8 +4,10 @@
     def test_...
 
 skips with a sentence where a program is missing on a user's machine. On CI
-(CI=true), which installs what the tests need, the same test fails: nothing is
-left untested there without anybody noticing.
+(CI=true), which installs what the tests need, the same test fails, and so does
+every other test that skips itself there, unless it needs a GPU or a newer jax
+(`pytest.skip("this jax ...")`: the other jax runs it). Nothing is left untested
+without anybody noticing.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 import functools
 import os
 import shutil
+from collections.abc import Generator
 
 import pytest
 
@@ -68,3 +71,28 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         (pytest.fail if on_ci() else pytest.skip)(sentence)
     if item.get_closest_marker("gpu") and not _gpu():
         pytest.skip("needs an NVIDIA GPU")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if (
+        report.skipped
+        and not hasattr(report, "wasxfail")
+        and on_ci()
+        and not _may_skip(item, report)
+    ):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, which no CPU test may be on CI: {_reason(report)}"
+    return report
+
+
+def _may_skip(item: pytest.Item, report: pytest.TestReport) -> bool:
+    return item.get_closest_marker("gpu") is not None or _reason(report).startswith("this jax ")
+
+
+def _reason(report: pytest.TestReport) -> str:
+    text = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    return text.removeprefix("Skipped: ")

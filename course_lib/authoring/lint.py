@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.fix:
         chapters = [mend(chapter) for chapter in chapters]
     complaints = [c for chapter in chapters for c in lint(chapter)]
-    print("\n".join(complaints) or f"The code cells of {len(chapters)} chapters are clean.")
+    print("\n".join(complaints) or f"{len(chapters)} chapters: their code cells are clean.")
     return 1 if complaints else 0
 
 

@@ -27,7 +27,7 @@ _KINDS = {
     ),
     "barrier": (
         "mbarrier", "bar", "barrier", "fence", "membar", "griddepcontrol", "clusterlaunchcontrol",
-        "SYNCS", "BAR", "UCGABAR", "FENCE", "MEMBAR", "UGETNEXTWORKID",
+        "SYNCS", "NANOSLEEP.SYNCS", "BAR", "UCGABAR", "FENCE", "MEMBAR", "UGETNEXTWORKID",
     ),
 }  # fmt: skip
 KINDS = tuple(_KINDS)

@@ -7,6 +7,7 @@ import dataclasses
 import hashlib
 import re
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ _JAX = str(Path(jax.__file__).parent)
 _COURSE = str(Path(course_lib.__file__).resolve().parent)
 _PROCESS = re.compile(r"ipykernel_\d+")
 _FUNCTION = re.compile(r"<function (\S+) at 0x")
+_registering = threading.Lock()
 # JAX's own wrapper; its address says nothing about the kernel.
 _HARMLESS = "kernel.<locals>._vmap_rule"
 
@@ -105,7 +107,9 @@ def prepare(function: Callable[..., Any], args: tuple[Any, ...]) -> Request:
     """
     shapes = jax.tree.map(_shape, args)
     try:
-        jaxpr = jax.make_jaxpr(function)(*shapes)
+        # A new function each time: for one it has seen, JAX answers from its cache, even
+        # if what the function calls was defined anew.
+        jaxpr = jax.make_jaxpr(lambda *a: function(*a))(*shapes)
     except Exception as error:
         raise tracing_failed(error) from None
     payload = _pickle(function, shapes)
@@ -167,22 +171,19 @@ def _own_modules_by_value() -> Iterator[None]:
     The worker would import the module again, and find the file as it is on the
     disk now, or an older one that it has loaded already.
     """
-    modules = [
-        module
-        for name, module in list(sys.modules.items())
-        if name.startswith("course_lib.kernels")
-        or (name != "__main__" and is_own_code(getattr(module, "__file__", None) or "<none>"))
-    ]
-    registered = []
-    for module in modules:
-        with contextlib.suppress(ValueError):
-            cloudpickle.register_pickle_by_value(module)
-            registered.append(module)
-    try:
-        yield
-    finally:
-        for module in registered:
-            cloudpickle.unregister_pickle_by_value(module)
+    with _registering:  # cloudpickle's list is one for all threads
+        registered = []
+        for name, module in list(sys.modules.items()):
+            file = getattr(module, "__file__", None) or "<none>"
+            if name.startswith("course_lib.kernels") or (name != "__main__" and is_own_code(file)):
+                with contextlib.suppress(ValueError):
+                    cloudpickle.register_pickle_by_value(module)
+                    registered.append(module)
+        try:
+            yield
+        finally:
+            for module in registered:
+                cloudpickle.unregister_pickle_by_value(module)
 
 
 def portable(text: str) -> str:

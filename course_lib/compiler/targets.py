@@ -18,6 +18,7 @@ class Target:
       accelerated: whether the name ends in "a", so that wgmma or tcgen05 may be used.
       smem_bytes: the most shared memory one block may have, in bytes.
       smem_per_sm_bytes: the shared memory of one SM, in bytes.
+      threads_per_sm: the most lanes (CUDA threads) that can live on one SM.
       core_count: the number of SMs.
       clock_ghz: the boost clock.
       bandwidth_bytes: the memory bandwidth, in bytes per second.
@@ -31,6 +32,7 @@ class Target:
     accelerated: bool
     smem_bytes: int
     smem_per_sm_bytes: int
+    threads_per_sm: int
     core_count: int
     clock_ghz: float
     bandwidth_bytes: int
@@ -45,6 +47,10 @@ class Target:
             gpu_device_info {{
               threads_per_block_limit: 1024
               threads_per_warp: 32
+              threads_per_core_limit: {self.threads_per_sm}
+              block_dim_limit_x: 2147483647
+              block_dim_limit_y: 65535
+              block_dim_limit_z: 65535
               shared_memory_per_block: 49152
               shared_memory_per_core: {self.smem_per_sm_bytes}
               shared_memory_per_block_optin: {self.smem_bytes}
@@ -72,19 +78,19 @@ TARGETS = {
     t.arch: t
     for t in (
         Target(
-            "sm_89", "NVIDIA GeForce RTX 4090", (8, 9), False, 99 * _KIB, 100 * _KIB,
+            "sm_89", "NVIDIA GeForce RTX 4090", (8, 9), False, 99 * _KIB, 100 * _KIB, 1536,
             128, 2.52, 1_008_000_000_000, 72 * _KIB * _KIB, 24 * _GIB,
         ),
         Target(
-            "sm_90a", "NVIDIA H100 SXM", (9, 0), True, 227 * _KIB, 228 * _KIB,
+            "sm_90a", "NVIDIA H100 SXM", (9, 0), True, 227 * _KIB, 228 * _KIB, 2048,
             132, 1.98, 3_352_000_000_000, 50 * _KIB * _KIB, 80 * _GIB,
         ),
         Target(
-            "sm_100a", "NVIDIA B200", (10, 0), True, 227 * _KIB, 228 * _KIB,
+            "sm_100a", "NVIDIA B200", (10, 0), True, 227 * _KIB, 228 * _KIB, 2048,
             148, 1.97, 8_000_000_000_000, 126 * _KIB * _KIB, 180 * _GIB,
         ),
         Target(
-            "sm_120a", "NVIDIA GeForce RTX 5090", (12, 0), True, 99 * _KIB, 100 * _KIB,
+            "sm_120a", "NVIDIA GeForce RTX 5090", (12, 0), True, 99 * _KIB, 100 * _KIB, 1536,
             170, 2.41, 1_792_000_000_000, 96 * _KIB * _KIB, 32 * _GIB,
         ),
     )

@@ -28,6 +28,7 @@ from course_lib.diagnostics.locations import Location, innermost_own, is_own_cod
 _MAX_ORIGINAL_LINES = 8
 _MAX_COLUMNS = 400
 _PTXAS = re.compile(r"ptxas \S+, line ")
+_LOG = re.compile(r"WARNING: All log messages|[IWEF]\d{4} \d\d:|I0000 ")
 _PACKAGES = re.compile(r"\S*site-packages/")
 _SOURCE = re.compile(r'(?<![\w/])"?((?:/|[A-Za-z]:\\)[^\s":]+\.py)"?:(\d+)(?::\d+)?')
 # What JAX's own names for operations mean to who writes kernels.
@@ -211,6 +212,8 @@ def shorten(message: str) -> str:
     text = _SOURCE.sub(lambda m: str(locate(m[1], int(m[2]))), text)
     lines: list[str] = []
     for line in filter(str.strip, text.strip().splitlines()):
+        if _LOG.match(line):
+            continue
         if not any(_without_numbers(line) == _without_numbers(seen) for seen in lines):
             lines.append(line if len(line) <= _MAX_COLUMNS else f"{line[:_MAX_COLUMNS]} ...")
     if len(lines) > _MAX_ORIGINAL_LINES:
@@ -250,9 +253,9 @@ def _layouts(match: re.Match[str], places: Sequence[Place]) -> tuple[str, str]:
             "must be cut otherwise goes through SMEM.",
         )
     return (
-        f"There is no way to spread the array{value and f' {value}'} over the 128 lanes of a Pallas "
-        "thread: what is loaded into registers must have a multiple of 128 elements (a 'warpgroup "
-        "multiple').",
+        f"There is no way to spread the array{value and f' {value}'} over the 128 lanes of a "
+        "Pallas thread: what is loaded into registers must have a multiple of 128 elements (a "
+        "'warpgroup multiple').",
         "make the block's shape a multiple of 128 elements (pad it, or give each block more rows), "
         "or move the data with copy_gmem_to_smem.",
     )

@@ -14,9 +14,9 @@ the others follow from, in this order:
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import inspect
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -24,9 +24,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from course_lib.diagnostics import CourseError
+from course_lib.diagnostics import CourseError, Finding, Severity
 from course_lib.exercises import cases as drawing
 from course_lib.exercises import registry, verdict
+from course_lib.exercises.advice import advise
 from course_lib.exercises.compare import compare
 from course_lib.exercises.registry import Case, Exercise
 from course_lib.exercises.verdict import Verdict
@@ -34,8 +35,6 @@ from course_lib.model import Outcome, execute
 
 TIMEOUT_S = 60.0
 _NOT_DONE = "NotImplementedError: not done yet"
-_TRACED = ("TracerArrayConversionError", "TracerBoolConversionError", "ConcretizationTypeError",
-           "TracerIntegerConversionError")  # fmt: skip
 
 Array = np.ndarray[Any, Any]
 Execute = Callable[..., Outcome]
@@ -73,10 +72,14 @@ def judge(
     seed = drawing.fresh_seed() if seed is None else seed
     if misfit := _misfit(exercise, fn, cases[0]):
         return Verdict(exercise.id, "signature", (misfit,), seed, str(cases[0]))
-    found = _judge_cases(exercise, fn, cases, seed, execute, where="")
+    notes: list[Finding] = []
+    found = _judge_cases(exercise, fn, cases, seed, execute, where="", notes=notes)
     if found is None and native is not False:
         found = _judge_on_gpu(exercise, fn, cases, seed, insist=native is True)
-    return found or Verdict(exercise.id, seed=seed, passed=len(cases))
+    if found is not None:
+        return found
+    lines = verdict.describe_finding(notes[0]) if notes else ()
+    return Verdict(exercise.id, "", lines, seed, passed=len(cases), findings=tuple(notes))
 
 
 def _judge_on_gpu(
@@ -100,8 +103,12 @@ def _judge_cases(
     run: Execute,
     *,
     where: str,
+    notes: list[Finding] | None = None,
 ) -> Verdict | None:
-    """The verdict on the first case that goes wrong, or None if none does."""
+    """The verdict on the first case that goes wrong, or None if none does.
+
+    What is remarked on cases that are right is added to `notes`.
+    """
     for index, case in enumerate(cases):
         arrays = drawing.draw_case(case, seed=seed, index=index)
         outcome = run(_call(fn, case), arrays, timeout_s=TIMEOUT_S)
@@ -111,6 +118,8 @@ def _judge_cases(
             return Verdict(
                 exercise.id, fault, lines, seed, str(case), index, where, outcome.findings, rule
             )
+        if notes is not None:
+            notes += [f for f in outcome.findings if f.severity is Severity.NOTE]
     return None
 
 
@@ -133,7 +142,8 @@ def _fault(
     wanted = _wanted(exercise, case, arrays)
     inputs = dict(zip(_argument_names(fn, len(arrays)), arrays, strict=True))
     found = compare(outcome.value, wanted, inputs=inputs, rtol=exercise.rtol, atol=exercise.atol)
-    means = verdict.describe_means(exercise, trace.inside)
+    # plgpu.kernel itself opens one scope, for scratch_types
+    means = verdict.describe_means(exercise, trace.inside - Counter(run_scoped=trace.kernels))
     if found is not None:
         return found.fault, (*found.lines, *verdict.describe_unwritten(outcome.findings), *means)
     return ("means", ("The values are right.", *means)) if means else ("", ())
@@ -148,15 +158,7 @@ def _failure(outcome: Outcome) -> tuple[str, tuple[str, ...]]:
         return "not-done", ()
     if finding.what.startswith(WrongReturn.__name__):
         return "outputs", (finding.what.partition(": ")[2],)
-    if finding.what.startswith(_TRACED):  # JAX says it in some 15 lines
-        what = finding.what.partition(":")[0]
-        finding = dataclasses.replace(
-            finding,
-            what=f"{what}: NumPy, `if`, `float()`, `int()` or a slice `a:b` got a value that is "
-            "known only when the kernel runs",
-            fix="Use jnp, jax.lax.select, pl.when and pl.ds(start, size) instead.",
-        )
-    return fault, verdict.describe_finding(finding)
+    return fault, verdict.describe_finding(advise(finding))
 
 
 def _wanted(exercise: Exercise, case: Case, arrays: tuple[Array, ...]) -> list[Array]:

@@ -55,17 +55,20 @@ register(
             "into the same buffer, add, and send the sum out through the buffer too."
         ),
         signature="add_in_one_buffer(a: float[m, n], b: float[m, n]) -> float[m, n]",
-        lines=12,
+        lines=13,
         reference=kernels.add_in_one_buffer_reference,
         cases=_cases(
-            ((64, 128), "float32"), ((128, 64), "float32"), ((64, 64), "float16"), arguments=2
+            ((64, 128), "float32"),
+            ((240, 128), "float32"),  # 120 KB: two buffers do not fit into one block's SMEM
+            ((64, 64), "float16"),
+            arguments=2,
         ),
         hints=(
             "buffer_smem[...] is a value: it stays in registers whatever happens to the buffer "
             "afterwards, so a = buffer_smem[...] keeps a safe. Then go through the table in "
             "'There and back again': the engine fills the buffer, you read it, the engine fills "
             "it again, you read and write it, the engine reads it. What does each step need?",
-            "Inside body: def scope(buffer_smem, loaded): ... and then pl.run_scoped(scope, "
+            "Inside kernel: def scope(buffer_smem, loaded): ... and then pl.run_scoped(scope, "
             "buffer_smem=plgpu.SMEM(a.shape, a.dtype), loaded=plgpu.Barrier()). One barrier is "
             "enough for both copies, if you wait for it after each of them. plgpu.commit_smem() "
             "comes twice: between reading a and copying b, and before the copy out.",
@@ -81,8 +84,7 @@ register(
             "pl.run_scoped(scope, buffer_smem=plgpu.SMEM(a.shape, a.dtype), "
             "loaded=plgpu.Barrier())",
         ),
-        # plgpu.kernel itself opens the first scope, for scratch_types
-        requires={"copy_gmem_to_smem": 2, "copy_smem_to_gmem": 1, "run_scoped": 2},
+        requires={"copy_gmem_to_smem": 2, "copy_smem_to_gmem": 1, "run_scoped": 1},
     )
 )
 
@@ -130,7 +132,7 @@ register(
         cases=_cases(
             ((64, 512), "float32"),
             ((64, 128), "float32"),
-            ((32, 384), "float32"),
+            ((32, 640), "float32"),
             arguments=2,
         ),
         hints=(
@@ -145,9 +147,11 @@ register(
             "    total = total + a_smem[...] * b_smem[...]\n"
             "    plgpu.commit_smem()\n"
             "    return total\n"
-            "spec = plgpu.BlockSpec(tile, lambda ti: (0, ti)); then plgpu.emit_pipeline(step, "
-            "grid=(a.shape[1] // 128,), in_specs=[spec, spec], max_concurrent_steps=2, "
-            "init_carry=jnp.zeros(tile, a.dtype)), called with (a_gmem, b_gmem), gives the sum.",
+            "spec = plgpu.BlockSpec(tile, lambda ti: (0, ti))\n"
+            "pipeline = plgpu.emit_pipeline(\n"
+            "    step, grid=(a.shape[1] // 128,), in_specs=[spec, spec],\n"
+            "    max_concurrent_steps=2, init_carry=jnp.zeros(tile, a.dtype))\n"
+            "... and pipeline(a_gmem, b_gmem) is the sum, for you to store",
         ),
         requires={"copy_gmem_to_smem": 2},
         # a few tens of float32 roundings of a running sum

@@ -24,8 +24,8 @@ register(
             "Block b begins with start = b * 128, and writes to the elements that begin at start: "
             "y_gmem[pl.ds(start, 128)] = ... For the values, jnp.arange(128) gives 0 to 127 in "
             "registers.",
-            "start = jax.lax.axis_index('block') * 128, and the value to store is "
-            "start + jnp.arange(128).",
+            "start = jax.lax.axis_index('block') * 128\n"
+            "... and the value to store is start + jnp.arange(128)",
         ),
     )
 )
@@ -48,7 +48,7 @@ register(
             "y_gmem[...] at another. With 4 rows, where does row 0 go? And row 3?",
             "Row 0 goes to the last row, rows - 1; row 1 to rows - 2. The last row's number is "
             "rows - 1, since counting begins with 0.",
-            "row = jax.lax.axis_index('row'), then y_gmem[rows - 1 - row] = x_gmem[row].",
+            "row = jax.lax.axis_index('row')\ny_gmem[rows - 1 - row] = x_gmem[row]",
         ),
     )
 )
@@ -73,9 +73,10 @@ register(
             "pl.ds(mi * 64, 64); the columns in the same way. The target is tile (mi, ni + 1), "
             "and after the last column of tiles comes column 0: "
             "jax.lax.rem(ni + 1, n // 128).",
-            "to = jax.lax.rem(jax.lax.axis_index('ni') + 1, n // 128), then "
-            "y_gmem[rows, pl.ds(to * 128, 128)] = x_gmem[rows, pl.ds(ni * 128, 128)] with "
-            "rows = pl.ds(mi * 64, 64).",
+            "Inside the kernel, after mi and ni:\n"
+            "rows = pl.ds(mi * 64, 64)\n"
+            "to = jax.lax.rem(ni + 1, n // 128)\n"
+            "y_gmem[rows, pl.ds(to * 128, 128)] = x_gmem[rows, pl.ds(ni * 128, 128)]",
         ),
     )
 )
@@ -98,9 +99,10 @@ register(
             "read x_smem. The copy needs to be told which barrier it should complete.",
             "plgpu.copy_gmem_to_smem(source, x_smem, loaded) starts it and plgpu.barrier_wait"
             "(loaded) waits. The source is a place and not a value: x_gmem.at[part], with .at.",
-            "part = pl.ds(jax.lax.axis_index('block') * 128, 128); "
-            "plgpu.copy_gmem_to_smem(x_gmem.at[part], x_smem, loaded); "
-            "plgpu.barrier_wait(loaded); y_gmem[part] = x_smem[...] * 2.",
+            "part = pl.ds(jax.lax.axis_index('block') * 128, 128)\n"
+            "plgpu.copy_gmem_to_smem(x_gmem.at[part], x_smem, loaded)\n"
+            "plgpu.barrier_wait(loaded)\n"
+            "y_gmem[part] = x_smem[...] * 2",
         ),
         requires={"copy_gmem_to_smem": 1, "barrier_wait": 1},
     )

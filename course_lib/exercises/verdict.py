@@ -95,12 +95,12 @@ class Verdict:
     Attributes:
       exercise: the exercise's id.
       fault: one of `FAULTS` or a finding's rule; "" when nothing is wrong.
-      lines: the sentences after the first line.
+      lines: the sentences after the first line; of a right answer, what is remarked on it.
       seed: what the data were drawn from; `check(id, fn, seed=...)` draws them again.
       case: the case that went wrong, in words, "" where none in particular did.
       passed: how many cases were right.
       where: "the GPU" for a fault seen only there, else "".
-      findings: what was found on the case that went wrong.
+      findings: what was found on the case that went wrong; of a right answer, the notes.
       rule: the rule of the finding that the verdict reports, "" where it reports none.
     """
 
@@ -120,9 +120,11 @@ class Verdict:
         return not self.fault
 
     def __str__(self) -> str:
-        """One line when right, at most 8 when wrong."""
+        """One line when right and nothing is remarked, else at most 8."""
         if self.ok:
-            return f"{self.exercise}: correct on {_count(self.passed, 'shape')}."
+            noted = ", with a note" if self.lines else ""
+            right = f"{self.exercise}: correct on {_count(self.passed, 'shape')}{noted}."
+            return "\n".join([right, *(line for text in self.lines for line in _wrap(text))])
         if self.fault == "not-done":
             return f"{self.exercise}: not done yet: fill in the cell above and run it again."
         last = self._last_line()

@@ -1,14 +1,40 @@
 """Pictures to play with: `from course_lib import explore`.
 
+    explore.smem(64, 128, tile=(8, 64), swizzle=128)   # index -> byte address and bank
+    explore.registers("WGMMA", 64, 16)                 # element -> warp, lane, register
+    explore.banks("WGMMA", 64, 64, bits=32, tile=(8, 32))
+    explore.tmem(128, 64)
     explore.waves(order="tiled", width=4)
 
 Views are anywidget classes over JavaScript modules in this folder. They compute
 on the client, ask nothing of the network, and leave a picture and a text in the
-saved notebook.
+saved notebook. `index.html` in this folder holds all of them without a notebook:
+`course explore` opens it.
 """
 
 from __future__ import annotations
 
+from course_lib.explorer.layout_widgets import (
+    Banks,
+    Registers,
+    Smem,
+    Tmem,
+    banks,
+    registers,
+    smem,
+    tmem,
+)
 from course_lib.explorer.wave_widget import Waves, waves
 
-__all__ = ["Waves", "waves"]
+__all__ = [
+    "Banks",
+    "Registers",
+    "Smem",
+    "Tmem",
+    "Waves",
+    "banks",
+    "registers",
+    "smem",
+    "tmem",
+    "waves",
+]

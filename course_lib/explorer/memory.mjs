@@ -692,26 +692,39 @@ function lanesInWords(lanes) {
 
 /** A way to transfer without conflicts where half of the lanes go ahead, or null. */
 export function staggerOf(transfer) {
-  const { registers, offsets } = transfer;
+  const { registers } = transfer;
   for (let step = 1; step < registers; step *= 2) {
     for (let period = 2; registers % (step * period) === 0; period *= 2) {
       for (let group = 1; group <= 16; group *= 2) {
         for (let ahead = 1; ahead < period; ahead++) {
-          const moved = offsets.map((own, place) => {
-            const lane = place % LANES;
-            if (!(Math.floor(lane / group) % 2)) return own;
-            const row = Math.floor(place / LANES);
-            const register = row % registers;
-            const turn = Math.floor(register / step) % period;
-            const other = row + (((turn + ahead) % period) - turn) * step;
-            return offsets[other * LANES + lane];
-          });
-          if (degreesOf(transfer, moved).degree === 1) return { group, ahead, period, step };
+          const plan = { group, ahead, period, step };
+          if (!conflictsWhenStaggered(transfer, plan)) return plan;
         }
       }
     }
   }
   return null;
+}
+
+/** Whether any wavefront has a conflict; most plans fail at the first. */
+function conflictsWhenStaggered({ registers, laneBytes, lanes, offsets }, plan) {
+  const words = Math.max(1, laneBytes / 4);
+  const asked = new Int32Array(BANKS);
+  for (let row = 0; row < WARPS * registers; row++) {
+    const turn = Math.floor((row % registers) / plan.step) % plan.period;
+    const other = row + (((turn + plan.ahead) % plan.period) - turn) * plan.step;
+    for (let lane = 0; lane < LANES; lane++) {
+      if (lane % lanes === 0) asked.fill(-1);
+      const late = Math.floor(lane / plan.group) % 2;
+      const first = offsets[(late ? other : row) * LANES + lane] >> 2;
+      for (let word = first; word < first + words; word++) {
+        const bank = word % BANKS;
+        if (asked[bank] !== -1 && asked[bank] !== word) return true;
+        asked[bank] = word;
+      }
+    }
+  }
+  return false;
 }
 
 /** The whole transfer in a sentence or two. */

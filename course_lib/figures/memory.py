@@ -71,7 +71,7 @@ SOURCES = {
 }
 
 _UNKNOWN = Number("unknown", "no source found")
-_OPERAND = Number("none: an operand", "ptx-isa")
+_OPERAND = Number("none", "ptx-isa")
 
 SPACES: Sequence[Space] = (
     Space(
@@ -175,7 +175,7 @@ def _pair(ax: Axes, x: float, top: float, pair: tuple[Number | None, Number]) ->
     if hopper is not None and hopper.text == blackwell.text:
         label(ax, (x, top - 3.6), blackwell.text, size=9, ha="left")
         return
-    text = hopper.text if hopper else "none"
+    text = hopper.text if hopper else "\N{EN DASH}"
     label(ax, (x, top - 2.2), text, size=9, ha="left", color=_HOPPER)
     label(ax, (x, top - 5.0), blackwell.text, size=9, ha="left", color=_BLACKWELL)
 

@@ -208,16 +208,22 @@ class Transfer:
         for step, period in _rotations(count):
             for group, ahead in np.ndindex(5, period - 1):
                 plan = Stagger(2**group, ahead + 1, period, step)
+                if self._staggered_degree(plan, warps=1) > 1:
+                    continue
                 if self._staggered_degree(plan) == 1:
                     return plan
         return None
 
-    def _staggered_degree(self, plan: Stagger) -> int:
+    def _staggered_degree(self, plan: Stagger, *, warps: int = WARPS) -> int:
+        """The degree under a plan; of the first warp alone it tells most plans that fail."""
         register = np.arange(self.byte_offsets.shape[-1])
         turn = register // plan.step % plan.period
         other = register + ((turn + plan.ahead) % plan.period - turn) * plan.step
+        if warps == 1:
+            register, other = register[:4], other[:4]
+        own, ahead = (self.byte_offsets[:warps, :, r] for r in (register, other))
         late = np.arange(LANES) // plan.group % 2 == 1
-        offsets = np.where(late[:, None], self.byte_offsets[..., other], self.byte_offsets)
+        offsets = np.where(late[:, None], ahead, own)
         words = _words(offsets.swapaxes(1, 2), self.lane_bytes)
         return int(_degrees(words, self.wavefront_lanes).max())
 

@@ -343,6 +343,11 @@ def _program_id(b: Any, eqn: Any) -> Adapted:
     return Adapted(params={"axis": int(eqn.params["axis"])})
 
 
+def _values(b: Any, eqn: Any) -> Adapted:
+    """Arithmetic of Pallas' own: values in, values out."""
+    return Adapted(inputs=[b.slot(a) for a in eqn.invars], live=True)
+
+
 def _reduce(b: Any, eqn: Any) -> Adapted:
     name = eqn.primitive.name.removeprefix("mosaic_gpu_")
     params = {"axes": tuple(int(a) for a in eqn.params["axes"])}
@@ -366,6 +371,9 @@ def _inline_mgpu(b: Any, eqn: Any) -> Adapted:
 def _unsupported(b: Any, eqn: Any) -> Adapted:
     return Adapted("unsupported", params={"was": eqn.primitive.name.removesuffix("_p")})
 
+
+# What the simulator names and refuses, in a finding (inline code: all but JAX's own fences).
+UNSUPPORTED: tuple[Adapter, ...] = (_unsupported, _store_smem, _inline_mgpu)
 
 ADAPTERS: dict[str, Adapter] = {
     "get": _get,
@@ -391,7 +399,8 @@ ADAPTERS: dict[str, Adapter] = {
     "wgmma_wait": _simple("n"),
     "wgmma_accumulator_deref": _accumulator_deref,
     "wgmma_accumulator_store": _accumulator_store,
-    "mma": _unsupported,
+    "mma": _values,
+    "wgmma": _unsupported,  # the form without refs, which only lowering makes
     "tcgen05_mma": _tcgen05_mma,
     "tcgen05_commit_arrive": _tcgen05_commit,
     "async_load": _load_tmem,
@@ -412,6 +421,8 @@ ADAPTERS: dict[str, Adapter] = {
     "mgpu_atomic_store": _atomic_store,
     "axis_index": _axis_index,
     "program_id": _program_id,
+    "num_programs": _program_id,
+    "reciprocal": _values,
     "mosaic_gpu_reduce_sum": _reduce,
     "mosaic_gpu_reduce_max": _reduce,
     "mosaic_gpu_reduce_min": _reduce,

@@ -114,9 +114,12 @@ def _numpy(value: Any) -> Any:
 def _exception(error: Exception) -> Finding:
     """What the learner's own code raised while it was traced."""
     text = str(error).strip() or "no message"
+    advice = clinic.consult_exception(error)
     return Finding(
         rule="exception",
         severity=Severity.ERROR,
         what=f"{type(error).__name__}: {text}",
+        why=advice.means if advice else "",
+        fix=advice.change if advice else "",
         where=own_frame(error),
     )

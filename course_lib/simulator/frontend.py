@@ -27,7 +27,7 @@ from jax._src.state import types as state_types
 from course_lib.diagnostics import CourseError, locate
 from course_lib.diagnostics.locations import is_own_code
 from course_lib.simulator import ir
-from course_lib.simulator.adapters import ADAPTERS, Adapted
+from course_lib.simulator.adapters import ADAPTERS, UNSUPPORTED, Adapted
 
 _CALLS = {
     "jit": "jaxpr",
@@ -514,6 +514,8 @@ def _plain(value: Any) -> Any:
     """A parameter as plain data. Raises TypeError where there is no word for it."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
+    if isinstance(value, np.integer | np.floating | np.bool_):
+        return value.item()
     if isinstance(value, np.dtype):
         return value.name
     if isinstance(value, type) and issubclass(value, np.generic):
@@ -590,3 +592,20 @@ def devices(count: int, name: str = "x") -> jax.sharding.AbstractMesh:
     """
     auto = (jax.sharding.AxisType.Auto,)
     return jax.sharding.AbstractMesh((count,), (name,), axis_types=auto)
+
+
+def pallas_primitives() -> frozenset[str]:
+    """The names of all primitives of Pallas and its Mosaic GPU backend in this JAX."""
+    from jax._src.pallas import mpmd, pallas_call
+    from jax._src.pallas import primitives as shared
+    from jax._src.pallas.mosaic_gpu import core, primitives
+
+    homes = (shared, mpmd, pallas_call, core, primitives)
+    found = [v for home in homes for v in vars(home).values()]
+    return frozenset(plain_name(p.name) for p in found if isinstance(p, jax_core.Primitive))
+
+
+def known_primitives() -> dict[str, bool]:
+    """The primitives that the simulator knows by name, and whether it can run them."""
+    known = {name: adapter not in UNSUPPORTED for name, adapter in ADAPTERS.items()}
+    return known | dict.fromkeys(_CONTROL, True) | {"pallas_call": False}

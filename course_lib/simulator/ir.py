@@ -176,6 +176,8 @@ class Program:
     entry: int = 0
     # Ops that JAX itself can still run in this process (by uid); never saved.
     live: dict[int, Any] = dataclasses.field(default_factory=dict, repr=False, compare=False)
+    # What the machine made of it, for the next run; never saved.
+    compiled: dict[Any, Any] = dataclasses.field(default_factory=dict, repr=False, compare=False)
 
     def walk(self, start: int | None = None) -> Iterator[tuple[Op, bool]]:
         """Every op that can run, once, with whether it is inside a kernel."""

@@ -145,6 +145,13 @@ _TABLE = (
         f"{_REF}, Barrier (second warning)",
     ),
     Rule(
+        "barrier-unwaited-at-exit", _N, "a kernel ends with a completion nobody waited for",
+        "The reference asks for a wait per completion; whether it matters when the whole kernel "
+        "ends is unknown (JAX's own Blackwell matmul leaves some).",
+        "If in doubt, wait for the last completion too.",
+        f"{_REF}, Barrier (second warning; unknown at a kernel's end)",
+    ),
+    Rule(
         "barrier-skipped-phase", _E, "a thread waits for some of a barrier's completions only",
         "Each thread counts the phases it waited for; one that skips a phase waits for the wrong "
         "parity from then on.",
@@ -175,7 +182,8 @@ _TABLE = (
     Rule(
         "unfinished-copy", _E, "a kernel ends while a copy still uses shared memory",
         "The shared memory belongs to the next block as soon as this one ends.",
-        "Call plgpu.wait_smem_to_gmem(0) (or barrier_wait for a load) before the end.",
+        "Wait before the end: plgpu.barrier_wait for a copy into shared memory, "
+        "plgpu.wait_smem_to_gmem(0) for a copy out of it.",
         f"{_PTX}, cp.async.bulk (shared memory lifetime); {_REF}, asynchronous copies",
     ),
     Rule(
@@ -207,8 +215,8 @@ _TABLE = (
     ),
     Rule(
         "unwritten-output", _N, "a kernel leaves a part of its output unwritten",
-        "JAX does not clear an output: what no block writes holds whatever was there before (NaN "
-        "in this model, for floats).",
+        "JAX does not clear an output: what no block writes holds whatever was there before (in "
+        "this model NaN, or the largest integer).",
         "Check that the blocks together cover the whole output.",
         f"{_REF}, plgpu.kernel (outputs are allocated, not initialised)",
     ),
@@ -233,7 +241,7 @@ _TABLE = (
     Rule(
         "over-capacity", _E, "a block asks for more memory than an SM has",
         "The launch would fail.",
-        "Use smaller tiles or fewer stages.",
+        "Use smaller tiles or fewer buffers.",
         "CUDA Programming Guide, technical specifications per compute capability",
     ),
     Rule(

@@ -23,6 +23,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webdriver import WebDriver
 from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support import expected_conditions
 from selenium.webdriver.support.select import Select
 from selenium.webdriver.support.ui import WebDriverWait
 
@@ -392,7 +393,7 @@ def test_a_closed_view_lets_go_of_the_page(open_view: Opener) -> None:
 
 
 @pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
-def test_in_jupyterlab(driver: WebDriver, tmp_path: Path, theme: str) -> None:
+def test_in_jupyterlab(tmp_path: Path, theme: str) -> None:
     kernelspec = {"name": "python3", "display_name": "Python 3", "language": "python"}
     cells = [
         "from course_lib import explore\nw = explore.waves(order='tiled')\nw",
@@ -403,15 +404,16 @@ def test_in_jupyterlab(driver: WebDriver, tmp_path: Path, theme: str) -> None:
         metadata={"kernelspec": kernelspec},
     )
     nbformat.write(notebook, tmp_path / "waves.ipynb")
-    with jupyter_lab(tmp_path, theme=theme) as url:
+    # a browser of its own: a page of JupyterLab goes on asking for its server when that is gone
+    with jupyter_lab(tmp_path, theme=theme) as url, chromium() as driver:
         driver.get(url.format("/tree/waves.ipynb"))
         set_viewport(driver, width=1280, height=1000)
+        set_dark(driver, dark=False)  # the theme decides, not the system
         wait = WebDriverWait(driver, 120)
         editor = ".jp-CodeCell .cm-content"
-        wait.until(
-            lambda d: "Idle" in text(d, ".jp-Notebook-ExecutionIndicator, #jp-main-statusbar")
-        )
-        find(driver, editor).click()
+        idle = ".jp-Notebook-ExecutionIndicator[data-status=idle]"
+        wait.until(lambda d: d.find_elements(By.CSS_SELECTOR, idle))
+        wait.until(expected_conditions.element_to_be_clickable((By.CSS_SELECTOR, editor))).click()
         shift_enter(driver)
         wait.until(lambda d: d.find_elements(By.CSS_SELECTOR, ".mgw-canvas"))
         wait.until(lambda d: text(d, ".mgw-where") == "wave 1 of 8")

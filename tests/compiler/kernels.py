@@ -18,7 +18,9 @@ def spec(*shape: int, dtype=jnp.float32) -> jax.ShapeDtypeStruct:
 def scale(x, *, factor: float = 2.0):
     """Elementwise, through registers only."""
 
-    @functools.partial(plgpu.kernel, out_type=spec(*x.shape), grid=(8,), grid_names=("i",))
+    blocks = x.shape[0] // 128
+
+    @functools.partial(plgpu.kernel, out_type=spec(*x.shape), grid=(blocks,), grid_names=("i",))
     def kernel(x_gmem, o_gmem):
         rows = pl.ds(lax.axis_index("i") * 128, 128)
         o_gmem[rows] = x_gmem[rows] * factor

@@ -7,6 +7,7 @@ import signal
 import sys
 import textwrap
 import threading
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -151,15 +152,14 @@ def test_calls_from_several_threads():
     assert len(codes) == 6
     for (factor, arch), ptx in codes.items():
         assert f".target {arch}" in ptx
-        bits = int(jnp.float32(factor).view(jnp.uint32))
-        assert f"0f{bits:08X}" in ptx or f"{bits}" in ptx
+        assert f"0f{int(jnp.float32(factor).view(jnp.uint32)):08X}" in ptx
 
 
-def test_the_same_kernel_twice_in_one_worker():
-    """Another program around the same kernel: XLA has compiled the kernel already."""
+def test_code_of_xlas_own_around_the_kernel():
+    """XLA compiles the rest too; and it has met the kernel before, and must show it again."""
     alone = compile_for(scale, X)
-    wrapped = compile_for(lambda x: scale(x) * 2, X)
-    assert wrapped.kernels[0].ptx.count("mul") == alone.kernels[0].ptx.count("mul")
+    [kernel] = compile_for(lambda x: jnp.sort(scale(x) @ x.T * 2), X).kernels
+    assert kernel.ptx.replace("test_compile_for.py", "kernels.py") == alone.kernels[0].ptx
 
 
 def test_the_kernel_as_it_is_in_this_process(tmp_path, monkeypatch):
@@ -179,18 +179,17 @@ def test_the_kernel_as_it_is_in_this_process(tmp_path, monkeypatch):
     file.write_text("raise RuntimeError('the worker must not read this')")
     after = compile_for(module.kernel, X).ptx
     del sys.modules["edited_kernel"]
-    assert "0f40000000" in before or "add" in before
-    assert "0f3FC00000" in after
-    assert after != before
+    assert "0f3FC00000" not in before
+    assert "0f3FC00000" in after  # 1.5
 
 
 # --- what it hands back ------------------------------------------------------------------------
 
 
 def test_several_kernels_in_one_function():
-    code = compile_for(kernels.twice, X)
+    code = compile_for(kernels.twice, spec(128, 128))
     first, second = code.kernels
-    assert first.grid == (8, 1, 1)
+    assert first.smem_bytes == 0
     assert second.smem_bytes > 0
     assert code.smem_bytes == second.smem_bytes
     assert code.registers == max(first.registers, second.registers)
@@ -215,7 +214,7 @@ def test_a_jitted_function():
 
 def test_the_source_map_leads_from_python_to_the_listings():
     code = compile_for(matmul_hopper.matmul, *SQUARE)
-    text = open(matmul_hopper.__file__).read().splitlines()
+    text = Path(matmul_hopper.__file__).read_text().splitlines()
     [line] = [n for n, t in enumerate(text, 1) if "plgpu.wgmma(acc" in t][:1]
     [place] = [p for p in code.source_map if p.line == line]
     assert str(place) == f"matmul_hopper.py:{line}"

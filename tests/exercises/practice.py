@@ -84,6 +84,35 @@ def double(x: Array) -> Array:
     return _launch(body, x)
 
 
+def reuses_smem_without_a_commit(x: Array) -> Array:
+    """Right, but for a fence between a read of SMEM and the copy that overwrites it."""
+
+    def body(x_gmem, y_gmem, x_smem, barrier):
+        rows = pl.ds(lax.axis_index("i") * ROWS, ROWS)
+        plgpu.copy_gmem_to_smem(x_gmem.at[rows], x_smem, barrier)
+        plgpu.barrier_wait(barrier)
+        first = x_smem[...]
+        plgpu.copy_gmem_to_smem(x_gmem.at[rows], x_smem, barrier)
+        plgpu.barrier_wait(barrier)
+        y_gmem[rows] = first + x_smem[...]
+
+    return _launch(body, x)
+
+
+def double_in_a_scope(x: Array) -> Array:
+    def body(x_gmem, y_gmem, x_smem, barrier):
+        rows = pl.ds(lax.axis_index("i") * ROWS, ROWS)
+
+        def scope(scoped_smem):
+            plgpu.copy_gmem_to_smem(x_gmem.at[rows], scoped_smem, barrier)
+            plgpu.barrier_wait(barrier)
+            y_gmem[rows] = 2 * scoped_smem[...]
+
+        pl.run_scoped(scope, plgpu.SMEM((ROWS, COLUMNS), x.dtype))
+
+    return _launch(body, x)
+
+
 def forgets_to_double(x: Array) -> Array:
     def body(x_gmem, y_gmem, x_smem, barrier):
         rows = pl.ds(lax.axis_index("i") * ROWS, ROWS)

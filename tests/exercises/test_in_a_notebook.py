@@ -42,6 +42,16 @@ def fill_iota(*, blocks):
     'hint("start_here.fill_iota")',
     "progress()",
     'check("start_here.fil_iota", fill_iota)',
+    """\
+def same_elements(*, blocks):
+    out = jax.ShapeDtypeStruct((blocks * 128,), jnp.int32)
+
+    @functools.partial(plgpu.kernel, out_type=out, grid=(blocks,), grid_names=("block",))
+    def kernel(numbers_gmem):
+        numbers_gmem[pl.ds(0, 128)] = jnp.arange(128)
+
+    return kernel()""",
+    'check("start_here.fill_iota", same_elements)',
 ]
 
 
@@ -66,6 +76,11 @@ def test_a_race_names_both_lines_of_the_cell(outputs):
     assert said.startswith("start_here.double_through_smem: a race, with float32[256].")
     assert "(cell [2], line 4)" in said
     assert "(cell [2], line 5)" in said
+
+
+def test_a_kernel_s_arguments_go_by_the_names_that_the_cell_gives_them(outputs):
+    said = outputs['check("start_here.fill_iota", same_elements)']
+    assert "Two blocks touch numbers_gmem[0:128] and nothing orders them." in said
 
 
 def test_an_exception_names_its_line(outputs):

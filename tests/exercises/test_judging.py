@@ -59,6 +59,25 @@ def test_a_right_answer_may_be_wrapped(fn):
     assert on_model("practice.double", fn).ok
 
 
+def test_a_right_answer_with_a_note_is_right_and_the_note_is_said():
+    verdict = on_model("practice.double", practice.reuses_smem_without_a_commit)
+    assert verdict.ok
+    text = str(verdict)
+    assert text.startswith("practice.double: correct on 2 shapes, with a note.\n")
+    assert "If in doubt, call plgpu.commit_smem()" in " ".join(text.split())
+    assert {f.severity for f in verdict.findings} == {Severity.NOTE}
+
+
+@pytest.mark.parametrize(
+    ("fn", "missing"), [(practice.double, True), (practice.double_in_a_scope, False)]
+)
+def test_the_scope_that_a_kernel_opens_itself_does_not_count(monkeypatch, fn, missing):
+    exercise = dataclasses.replace(practice.DOUBLE, requires={"run_scoped": 1})
+    monkeypatch.setattr(registry, "_exercises", {exercise.id: exercise})
+    said = "The kernel never uses `pl.run_scoped`, which is asked for."
+    assert (said in str(on_model(exercise.id, fn))) == missing
+
+
 # exercise, function, its fault, and what the verdict must say
 WRONG = [
     (practice.DOUBLE, practice.forgets_to_double, "value", "The output is x, unchanged."),

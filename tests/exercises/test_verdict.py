@@ -33,6 +33,14 @@ def test_a_right_verdict_is_one_line():
     assert str(Verdict("a.b", passed=1)) == "a.b: correct on 1 shape."
 
 
+def test_a_right_verdict_says_what_is_remarked():
+    assert str(Verdict("a.b", lines=("One.", "Two."), passed=3)).splitlines() == [
+        "a.b: correct on 3 shapes, with a note.",
+        "  One.",
+        "  Two.",
+    ]
+
+
 def test_a_wrong_verdict_says_what_where_and_what_next():
     verdict = Verdict("a.b", "value", ("One.", "Two."), 7, "float32[4]", 1)
     assert str(verdict).splitlines() == [

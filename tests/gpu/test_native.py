@@ -1,6 +1,6 @@
 """On a real GPU: kernels run natively, agree with the CPU model, and a hanging one is stopped.
 
-    python -m pytest tests/gpu -m gpu          (CONTRIBUTING.md, "On a GPU")
+python -m pytest tests/gpu -m gpu          (CONTRIBUTING.md, "On a GPU")
 """
 
 import numpy as np

@@ -64,8 +64,8 @@ def test_free_of_conflicts_exactly_when_the_plan_of_jax_is_trivial(name):
         assert verdict(layout, ref) == plan, (name, ref)
         seen[plan] += 1
     assert sum(seen.values()) >= 40
-    # TMEM's own order never gets by without conflicts: each lane has a row of its own
-    assert bool(seen["trivial"]) == (not name.endswith("NATIVE"))
+    # with TMEM's own order, 128 lanes with a row each, there are always conflicts
+    assert bool(seen["trivial"]) == (name != "TCGEN05_TMEM_NATIVE")
 
 
 def degree_by_hand(transfer: Transfer) -> int:
@@ -150,7 +150,7 @@ def test_a_staggering_that_is_found_has_no_conflicts_and_moves_every_register_on
 
 def test_registers_whose_elements_are_not_neighbours_are_refused():
     ref = SmemRef(shape=(64, 128), tiling=Tiling(((8, 64),)), swizzle=128, permutation=(1, 0))
-    with pytest.raises(CourseError, match="not neighbours in memory .* take WGMMA_TRANSPOSED"):
+    with pytest.raises(CourseError, match=r"not neighbours in memory .* take WGMMA_TRANSPOSED"):
         Transfer(named("WGMMA", (128, 64)), ref)
     assert Transfer(named("WGMMA_TRANSPOSED", (128, 64)), ref).degree >= 1
 

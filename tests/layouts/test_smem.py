@@ -1,4 +1,4 @@
-"""SMEM addresses: against JAX's own tiling, an address computed bit by bit, and their own inverse."""
+"""SMEM addresses: against JAX's own tiling, a sum bit by bit, and their own inverse."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ REFS = list(every_ref())
 
 
 def swizzled_by_hand(offset: int, swizzle: int | None) -> int:
-    """The address bit by bit: bits 4, 5, 6 are flipped by bits 7, 8, 9, as far as `swizzle` goes."""
+    """Bit by bit: bits 4, 5, 6 are flipped by bits 7, 8, 9, as far as `swizzle` goes."""
     bits = [(offset >> i) & 1 for i in range(offset.bit_length() + 10)]
     for i in range({None: 0, 32: 1, 64: 2, 128: 3}[swizzle]):
         bits[4 + i] ^= bits[7 + i]
@@ -104,9 +104,7 @@ def test_memory_holds_each_value_at_its_address():
 def test_a_transpose_moves_no_data():
     rng = np.random.default_rng()
     ref = SmemRef(shape=(64, 128), tiling=Tiling(((8, 64),)), swizzle=128)
-    turned = SmemRef(
-        shape=(64, 128), tiling=Tiling(((8, 64),)), swizzle=128, permutation=(1, 0)
-    )
+    turned = SmemRef(shape=(64, 128), tiling=Tiling(((8, 64),)), swizzle=128, permutation=(1, 0))
     values = rng.standard_normal((64, 128))
     np.testing.assert_array_equal(turned.memory(values.T), ref.memory(values))
     assert turned.view_shape == (128, 64)
@@ -127,7 +125,7 @@ def test_tiled_shapes_are_those_of_jax():
     for shape, tiles in itertools.product(SHAPES, TILES[1:]):
         wanted = tiled_shape(tiles, shape)
         if wanted is None:
-            with pytest.raises(CourseError, match="does not divide the shape|has 2 axes"):
+            with pytest.raises(CourseError, match=r"does not divide the shape|has 2 axes"):
                 Tiling(tiles).shape(shape)
         else:
             assert Tiling(tiles).shape(shape) == wanted

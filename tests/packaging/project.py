@@ -37,7 +37,13 @@ def tree() -> list[Path]:
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if listed.returncode == 0:
         paths = [ROOT / name for name in listed.stdout.split("\0") if name]
-    else:  # an unpacked archive has no git
-        skipped = re.compile(r"/(\.venv[^/]*|\.git|\.cache|\.toolchain|workspace|__pycache__)/")
-        paths = [p for p in ROOT.rglob("*") if not skipped.search(f"{p}/")]
+    else:  # an unpacked archive has no git: what git would ignore has a name of this kind
+        ignored = re.compile(
+            r"(\.(venv|git|cache|toolchain|hypothesis)|.*_cache$|workspace$|__pycache__$)"
+        )
+        paths = [
+            path
+            for path in ROOT.rglob("*")
+            if not any(ignored.match(part) for part in path.relative_to(ROOT).parts[:-1])
+        ]
     return sorted(p for p in paths if p.is_file())

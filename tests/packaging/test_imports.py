@@ -20,8 +20,8 @@ FRONT = "front door"
 # From the bottom up. A room imports rooms of the layers below its own, wherever the import stands.
 LAYERS = (
     {"diagnostics", "setup_env"},
-    {"layouts", "workers"},
-    {"compiler", "figures", "kernels", "simulator", "tracing"},
+    {"layouts", "tracing", "workers"},
+    {"compiler", "figures", "kernels", "simulator"},
     {"cpu model"},
     {"runtime"},
     {"exercises", "explorer"},

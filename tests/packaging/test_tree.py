@@ -1,5 +1,6 @@
 """What the tree must not hold: a registry's host, or a path of somebody's machine."""
 
+import gzip
 import re
 from pathlib import Path
 
@@ -24,15 +25,21 @@ _REGISTRIES = [
 _HOST = re.compile("|".join(map(re.escape, _REGISTRIES)))
 # A folder of somebody's: what a home or a work folder is called on the systems we know.
 _HOME = re.compile(r"(?<![\w.~$}/-])/(?:home|Users|root|work|opt|mnt|srv)/\w[\w./-]*")
-_TEXT = re.compile(r"\.(png|jpe?g|gif|ico|woff2?|ttf|npz|npy)$")
+_PICTURE = re.compile(r"\.(png|jpe?g|gif|ico|woff2?|ttf)$")
 
 
 def _texts() -> list[tuple[Path, str]]:
+    """Every file of the tree that is not a picture, compressed ones unpacked."""
     return [
-        (path.relative_to(ROOT), path.read_text(encoding="utf-8"))
+        (path.relative_to(ROOT), _text_of(path))
         for path in tree()
-        if not _TEXT.search(path.name)
+        if not _PICTURE.search(path.name)
     ]
+
+
+def _text_of(path: Path) -> str:
+    data = path.read_bytes()
+    return (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
 
 
 def _found(pattern: re.Pattern[str]) -> list[str]:

@@ -267,9 +267,7 @@ def _producer_consumer(x):
             lax.fori_loop(0, 4, consume, None)
 
     scratch = [plgpu.SMEM((16, 64), x.dtype), plgpu.Barrier(), plgpu.Barrier()]
-    return plgpu.kernel(
-        body, out_type=x, scratch_types=scratch, num_threads=2, thread_name="t"
-    )(x)
+    return plgpu.kernel(body, out_type=x, scratch_types=scratch, num_threads=2, thread_name="t")(x)
 
 
 def _nd_loop(x):

@@ -79,9 +79,7 @@ def test_dynamic_scheduling_loop(schedule, threads: int) -> None:
     mesh = {"num_threads": threads, "thread_name": "t"} if threads > 1 else {}
 
     def body(x_gmem, o_gmem):
-        @plgpu.dynamic_scheduling_loop(
-            grid_names=("g",), thread_axis="t" if threads > 1 else None
-        )
+        @plgpu.dynamic_scheduling_loop(grid_names=("g",), thread_axis="t" if threads > 1 else None)
         def _(info):
             (i,) = info.index
             half = pl.ds(lax.axis_index("t") * 64, 64) if threads > 1 else pl.ds(0, 128)
@@ -102,6 +100,7 @@ def test_warps_go_their_own_ways(schedule) -> None:
         def _():
             warp = lax.axis_index("warp")
             for i in range(2):
+
                 @pl.when(warp == i)
                 def _(i=i):
                     plgpu.copy_gmem_to_smem(x_gmem.at[i], smem.at[i], loaded.at[i])

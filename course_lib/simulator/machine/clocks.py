@@ -15,6 +15,8 @@ Row = list[int]
 
 
 def _join(mine: Row, other: Row) -> Row:
+    if not mine:
+        return other[:]
     if len(mine) < len(other):
         mine = mine + [0] * (len(other) - len(mine))
     elif len(other) < len(mine):

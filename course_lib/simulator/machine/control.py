@@ -221,6 +221,18 @@ def _program_id(c: Compiler, block: ir.Block, op: ir.Op) -> Step:
     return Step(run)
 
 
+def _num_programs(c: Compiler, block: ir.Block, op: ir.Op) -> Step:
+    axis, [out] = op.params["axis"], op.outputs
+
+    def run(thread: Any, env: Env) -> None:
+        kernel = thread.block.cluster.device.kernel
+        sizes = [*kernel.grid, *kernel.cluster, kernel.num_threads]
+        if out >= 0:
+            env[out] = np.int32(sizes[axis])
+
+    return Step(run)
+
+
 CONTROL: dict[str, Maker] = {
     "call": _call,
     "cond": _cond,
@@ -231,4 +243,5 @@ CONTROL: dict[str, Maker] = {
     "nothing": _nothing,
     "axis_index": _axis_index,
     "program_id": _program_id,
+    "num_programs": _num_programs,
 }

@@ -14,7 +14,10 @@ _WRITES = {
 
 def written_params(program: ir.Program, index: int) -> frozenset[int]:
     """The positions of a block's params that it, or a block it calls, can write."""
-    return _written(program, index, {})
+    key = ("written", index)
+    if key not in program.compiled:
+        program.compiled[key] = _written(program, index, {})
+    return program.compiled[key]
 
 
 def _written(program: ir.Program, index: int, known: dict[int, frozenset[int]]) -> frozenset[int]:

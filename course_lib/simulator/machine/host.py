@@ -270,9 +270,7 @@ class MeshHost(Host):
                 "devices.", op=op,
             )  # fmt: skip
             raise Stopped
-        results = [
-            self._op(block, op, [a[i] for a in args], []) for i in range(len(self.coords))
-        ]
+        results = [self._op(block, op, [a[i] for a in args], []) for i in range(len(self.coords))]
         return [list(column) for column in zip(*results, strict=True)]
 
     def _scan_everywhere(self, op: ir.Op, args: list[Any]) -> list[Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import gc
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from course_lib.simulator.machine import races
 from course_lib.simulator.machine.access import ACCESS
 from course_lib.simulator.machine.arch import ARCHS
 from course_lib.simulator.machine.barriers import Barrier, Semaphore
+from course_lib.simulator.machine.blas import one_thread
 from course_lib.simulator.machine.cancel import CANCEL
 from course_lib.simulator.machine.control import CONTROL
 from course_lib.simulator.machine.faults import Deadlock, Fault, OutOfBounds, StepLimit, Unsupported
@@ -50,6 +53,18 @@ def _parties(one: Any, other: Any) -> tuple[str, str]:
     )
 
 
+@contextlib.contextmanager
+def _no_collections() -> Iterator[None]:
+    """Python's collector off: the machine lets go of its memory by itself, and is faster so."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
 class Machine:
     """One simulation of one program.
 
@@ -70,7 +85,10 @@ class Machine:
         self.max_steps = max_steps
         self.steps = 0
         self.recorder = Recorder(program)
-        self.compiler = Compiler(program, MAKERS, VALUES, preempt=self.timing.preempts)
+        preempt = self.timing.preempts
+        if preempt not in program.compiled:
+            program.compiled[preempt] = Compiler(program, MAKERS, VALUES, preempt=preempt)
+        self.compiler: Compiler = program.compiled[preempt]
         self.fallback: Fallback = fallback or (lambda op, args: None)
         self.devices: list[Any] = []
         self.changed = False
@@ -85,7 +103,7 @@ class Machine:
         self.kernels += 1
         launch = self.launch = Launch(self, op)
         try:
-            with np.errstate(all="ignore"):
+            with np.errstate(all="ignore"), _no_collections(), one_thread():
                 return launch.run(args, coords)
         except Deadlock:
             self._report_deadlock(launch)
@@ -245,19 +263,25 @@ class Machine:
             [(f"waits for {barrier.name}", thread, op)],
         )
 
-    def end_barrier(self, barrier: Barrier, op: ir.Op) -> None:
+    def is_outer(self, op: ir.Op) -> bool:
+        """Whether a scope is the kernel itself: plgpu.kernel wraps its body in one."""
+        assert self.launch is not None
+        block = self.program.blocks[self.launch.op.params["blocks"][0]]
+        return op.name == "kernel" or (len(block.ops) == 1 and block.ops[0] is op)
+
+    def end_barrier(self, barrier: Barrier, scope: Any) -> None:
         """Checks a barrier whose scope ends."""
         most = max((w.phase for w in barrier.waits.values()), default=0)
         last = barrier.last_op
         if barrier.last_load is not None and barrier.last_load[0] > most:
             self.recorder.add(
                 "unfinished-copy",
-                f"The scope of {barrier.name} ends, and nobody waited for the last copy it tracks.",
+                f"Nobody waited for the last copy that completes {barrier.name}.",
                 [("starts the copy", barrier.block or "a thread", barrier.last_load[1])],
             )
         elif barrier.phases > most:
             self.recorder.add(
-                "barrier-unwaited",
+                "barrier-unwaited-at-exit" if scope.outer else "barrier-unwaited",
                 f"{barrier.name} completed {barrier.phases} times and was waited for {most} times "
                 "before its scope ended.",
                 [(f"completes {barrier.name}", barrier.block or "a thread", last)],
@@ -329,16 +353,16 @@ class Machine:
         if block.smem_bytes > arch.smem_bytes:
             self.recorder.add(
                 "over-capacity",
-                f"A block asks for {block.smem_bytes:,} bytes of shared memory; an SM of {arch.name} "
-                f"has {arch.smem_bytes:,} for one block.",
-                [("allocates", block or "a thread", scope.op)],
+                f"A block asks for {block.smem_bytes:,} bytes of shared memory; an SM of "
+                f"{arch.name} has {arch.smem_bytes:,} for one block.",
+                [(f"allocates {_names(scope.things)}", block or "a thread", scope.op)],
             )
         if block.tmem_columns > arch.tmem_columns:
             self.recorder.add(
                 "over-capacity",
                 f"A block asks for {block.tmem_columns} columns of tensor memory; an SM of "
                 f"{arch.name} has {arch.tmem_columns}.",
-                [("allocates", block or "a thread", scope.op)],
+                [(f"allocates {_names(scope.things)}", block or "a thread", scope.op)],
             )
 
     def end_of_kernel(self, launch: Launch) -> None:
@@ -365,7 +389,7 @@ class Machine:
             what = f"The kernel did not come to an end: it ran {fault}."
         else:
             what = f"{fault}."
-        self.recorder.add(fault.rule, what[0].upper() + what[1:], op=op or kernel, key=str(fault))
+        self.recorder.add(fault.rule, what, op=op or kernel, key=str(fault))
 
     def _report_internal(self, error: Exception) -> None:
         op = fault_op(error)
@@ -388,14 +412,15 @@ class Machine:
             lacks.append(_lacks(thing, thread))
         shown = _distinct(accesses)
         more = len(accesses) - len(shown)
-        rest = f" ({more} more threads wait at the same lines)" if more else ""
+        many = "threads wait" if more > 1 else "thread waits"
+        rest = f" ({more} more {many} at the same lines)" if more else ""
         rule = "deadlock"
         if any(getattr(t.waiting.thing, "leader_only", False) for t in waiting):
             rule = "leader-tracked-wait"
         self.recorder.add(
             rule,
-            f"The kernel is stuck: {len(waiting)} thread{'s wait' * (len(waiting) > 1) or ' waits'} "
-            f"for ever{rest}. {_distinct_text(lacks)}",
+            f"The kernel is stuck: {_threads_wait(len(waiting))} for ever{rest}. "
+            f"{_distinct_text(lacks)}",
             shown,
         )
 
@@ -411,9 +436,19 @@ _RACES = {
     "tmem-load-not-waited": "{} is overwritten while a load may still read it.",
     "tmem-store-not-committed": "{} is used while a store may still write it.",
     "tmem-mma-not-waited": "{} is used while a tcgen05 operation may still write it.",
-    "missing-orders-tensor-core": "{} is handed over by a barrier that does not order the tensor core.",
+    "missing-orders-tensor-core": "{} is handed over by a barrier without orders_tensor_core.",
     "cancel-result-early": "{} is read while the cluster cancel may still write it.",
 }
+
+
+def _names(things: Sequence[Any]) -> str:
+    """What a scope holds, four of it at most: "x_smem, loaded"."""
+    shown = [str(t.name) for t in things[:4]]
+    return ", ".join([*shown, "..."] if len(things) > len(shown) else shown)
+
+
+def _threads_wait(count: int) -> str:
+    return "1 thread waits" if count == 1 else f"{count} threads wait"
 
 
 def _waits_for(thing: Any, thread: Any) -> str:

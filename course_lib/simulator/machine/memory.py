@@ -84,6 +84,15 @@ class Buffer:
             out.members = {}
         return out
 
+    def forget(self) -> None:
+        """The allocation ends: lets go of everything that points back at it."""
+        self.views = {}
+        self.log = None
+        self.watched = False
+        for member in (self.members or {}).values():
+            member.forget()
+        self.members = None if self.members is None else {}
+
     def mark_written(self, view: View) -> None:
         """Notes that the elements of `view` hold a value now."""
         mask = self.unwritten
@@ -162,6 +171,15 @@ class View:
         self.group: Any = None  # its region in the buffer's log, once it is known
         self.aligned = False  # it was found to fall on tiles
         self.reflected: tuple[Any, Any] | None = None  # a mirror, and this view of it
+
+    def on(self, buffer: Buffer | None) -> View:
+        """The same part of another buffer (or of none yet)."""
+        out = View(buffer, None, self.lo, self.hi)  # type: ignore[arg-type]
+        out.take, out.steps, out.pad, out.cells = self.take, self.steps, self.pad, self.cells
+        out.device, out.cluster = self.device, self.cluster
+        if buffer is not None:
+            out.data = out.alike(buffer.data)
+        return out
 
     def mirrored(self) -> np.ndarray:
         """This view of the buffer's float32 mirror."""
@@ -379,15 +397,25 @@ def compile_ref(use: ir.RefUse, *, clip: bool = False) -> Resolver:
             pass
         except TypeError:  # indexed by an array
             key = ()
-        walk = _Walk(buffer, clip)
-        for apply in appliers:
-            apply(walk, env)
-        view = walk.done()
+        model = _MODELS.get((key, buffer.data.shape)) if key else None
+        if model is not None:
+            view = model.on(buffer)
+        else:
+            walk = _Walk(buffer, clip)
+            for apply in appliers:
+                apply(walk, env)
+            view = walk.done()
+            if key and view.cells is None and len(_MODELS) < _MOST_VIEWS:
+                _MODELS[key, buffer.data.shape] = view.on(None)
         if key and len(buffer.views) < _MOST_VIEWS:
             buffer.views[key] = view
         return view
 
     return resolve
+
+
+# Views without a buffer: the same part of another buffer of the same shape is soon made.
+_MODELS: dict[Any, View] = {}
 
 
 # Chains of transforms that differ only in their slots share their views.

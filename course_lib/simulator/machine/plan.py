@@ -132,6 +132,14 @@ class Compiler:
         return value if value.ndim else value[()]
 
     def _step(self, block: ir.Block, op: ir.Op) -> Step:
+        try:
+            return self._make(block, op)
+        except Exception as error:
+            if getattr(error, "op", None) is None:
+                error.op = op  # type: ignore[attr-defined]
+            raise
+
+    def _make(self, block: ir.Block, op: ir.Op) -> Step:
         if op.name in self.makers:
             return self.makers[op.name](self, block, op)
         maker = self.values.get(op.name)

@@ -151,15 +151,28 @@ def check(
     group = view.group
     if group is None:
         group = view.group = buffer.log.group(view)
+    cluster = thread.block.cluster.index
+    known = thread.clock.tensor if buffer.space == "tmem" else thread.clock.known
+    size = len(known)
+    plain = kind == GENERIC or buffer.space != "smem"  # no fence is needed
     for other, covered in group.near:
-        records = other.records
-        if not records:
+        if not other.records:
             continue
-        kept = [
-            r for r in records
-            if not _past(machine, thread, view, op, write, kind, component, r, covered)
-        ]  # fmt: skip
-        if len(kept) < len(records):
+        kept = []
+        for r in other.records:
+            c = r.component
+            if (
+                (write or r.write)
+                and r.cluster == cluster
+                and (plain or r.kind != GENERIC)
+                and c < size
+                and known[c] >= r.time
+            ):  # the common case: it is over, and the thread knows
+                if not (write and covered):
+                    kept.append(r)
+            elif not _past(machine, thread, view, op, write, kind, component, r, covered):
+                kept.append(r)
+        if len(kept) < len(other.records):
             other.records = kept
     group.records.append(Record(group, write, kind, component, time, thread, op))
     if buffer.peers is not None:
@@ -216,9 +229,7 @@ def _byte_range(buffer: Buffer, lo: Box, hi: Box) -> tuple[int, int]:
     return buffer.offset + first, buffer.offset + last + size
 
 
-def _check_union(
-    machine: Any, thread: Any, view: View, op: ir.Op, write: bool, kind: str
-) -> None:
+def _check_union(machine: Any, thread: Any, view: View, op: ir.Op, write: bool, kind: str) -> None:
     """Checks an access to a member of a union against the members that share its bytes."""
     buffer = view.buffer
     assert buffer.peers is not None

@@ -72,7 +72,7 @@ def _dynamic_update_slice(params: Params, ins: Types, outs: Types) -> Function:
 
 
 def _pad(params: Params, ins: Types, outs: Types) -> Function:
-    config = [c.value if isinstance(c, ir.Tagged) else c for c in params["padding_config"]]
+    config = params["padding_config"]
 
     def pad(x: Any, fill: Any) -> Any:
         out = np.full(outs[0].shape, fill, np.asarray(x).dtype)
@@ -168,6 +168,13 @@ def _dot_general(params: Params, ins: Types, outs: Types) -> Function:
     return dot
 
 
+def _mma(params: Params, ins: Types, outs: Types) -> Function:
+    """The synchronous MMA of values in registers."""
+    dtype = ir.numpy_dtype(outs[0].dtype)
+    work = np.int32 if dtype.kind in "iu" else np.float32
+    return lambda acc, a, b: (acc.astype(work) + a.astype(work) @ b.astype(work)).astype(dtype)
+
+
 def _expand(params: Params, ins: Types, outs: Types) -> Function:
     return _reshape(params, ins, outs)
 
@@ -200,6 +207,7 @@ SHAPES: dict[str, Maker] = {
     "cummax": _cumulative(np.maximum),
     "cummin": _cumulative(np.minimum),
     "dot_general": _dot_general,
+    "mma": _mma,
 }
 
 VALUES: dict[str, Maker] = {**ELEMENTWISE, **SHAPES}

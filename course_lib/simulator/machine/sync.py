@@ -40,9 +40,15 @@ def compile_thing(use: ir.RefUse) -> Callable[[Env], tuple[Any, Things]]:
         elif t.kind == "reshape":
             raise Unsupported("a reshaped barrier")
 
+    only = picks[0] if len(picks) == 1 else None
+
     def pick(env: Env) -> tuple[Any, Things]:
         things = env[slot]
         array = things.array
+        if only is not None and array.ndim == 1:
+            i = only(env)
+            if 0 <= i < array.size:
+                return array[i], things
         index = [p(env) for p in picks][: array.ndim]
         index += [0] * (array.ndim - len(index))
         for axis, (i, n) in enumerate(zip(index, array.shape, strict=True)):

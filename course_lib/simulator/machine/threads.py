@@ -60,6 +60,7 @@ class Scope:
     left: int = 0
     nbytes: int = 0
     columns: int = 0
+    outer: bool = False  # the kernel's own scratch: it ends with the kernel
 
 
 class Thread:
@@ -265,7 +266,7 @@ class ThreadBlock:
         self, thread: Thread, op: ir.Op, types: Sequence[Any], names: Sequence[str],
         axes: Sequence[str],
     ) -> Scope:  # fmt: skip
-        """The allocations of a run_scoped: one for the block if collective, else the thread's own."""
+        """The allocations of a run_scoped: the block's if collective, else the thread's own."""
         kernel = self.cluster.device.kernel
         collective = kernel.num_threads > 1 and kernel.thread_name in axes
         private = all(t.space == "regs" for t in types)
@@ -290,6 +291,7 @@ class ThreadBlock:
 
     def _allocate(self, scope: Scope, types: Sequence[ir.RefType], names: Sequence[str]) -> None:
         machine = self.cluster.device.machine
+        scope.outer = machine.is_outer(scope.op)
         for position, (type_, name) in enumerate(zip(types, names, strict=True)):
             thing = self._thing(type_, name, (scope.key, position))
             scope.things.append(thing)
@@ -347,9 +349,11 @@ class ThreadBlock:
         if scope.left < scope.users:
             return
         for thing in scope.things:
-            if isinstance(thing, Things) and thing.type.barrier is not None:
+            if isinstance(thing, Buffer):
+                thing.forget()
+            elif isinstance(thing, Things) and thing.type.barrier is not None:
                 for barrier in thing.array.flat:
-                    self.cluster.device.machine.end_barrier(barrier, scope.op)
+                    self.cluster.device.machine.end_barrier(barrier, scope)
         self.smem_bytes -= scope.nbytes
         self.tmem_columns -= scope.columns
         self.scopes.pop(scope.key, None)

@@ -29,6 +29,7 @@ class Timing:
         self.schedule = schedule
         self.random = random.Random(schedule) if isinstance(schedule, int) else None
         self.pending: list[Landing] = []
+        self.prompt = schedule == "in_order"  # everything happens at once
 
     @property
     def preempts(self) -> bool:

@@ -47,7 +47,8 @@ def _load(c: Compiler, block: ir.Block, op: ir.Op) -> Step:
 def _unsupported_load() -> Step:
     def run(thread: Any, env: Env) -> None:
         raise KernelFault(
-            "unsupported", "copy_gmem_to_smem without a barrier (cp.async, before Hopper)"
+            "unsupported",
+            "A copy_gmem_to_smem without a barrier, its third argument (cp.async, before Hopper)",
         )
 
     return Step(run)
@@ -56,6 +57,12 @@ def _unsupported_load() -> Step:
 def _issue(thread: Any, op: ir.Op, src: View, dst: View, barrier: Any) -> None:
     machine = thread.machine
     check_load(thread, op, src, dst, barrier)
+    if machine.timing.prompt:  # the bytes are owed and delivered in the same breath
+        move(src, dst)
+        barrier.last_load = (barrier.phases + 1, op)
+        barrier.arrive(machine, thread.clock, thread, op)
+        thread.release()
+        return
     nbytes = dst.nbytes
     barrier.expect(nbytes, op)
     barrier.arrive(machine, thread.clock, thread, op)
@@ -74,11 +81,13 @@ def check_load(thread: Any, op: ir.Op, src: View, dst: View, barrier: Any) -> No
     component, time = barrier.component, barrier.time
     if src.buffer.unwritten is not None and src.buffer.reads_unwritten(src):
         machine.report_unwritten(thread, src, op, "copies")
-    races.check(machine, thread, src, op, write=False, kind=races.LOAD,
-                component=component, time=time)  # fmt: skip
+    if src.buffer.watched:
+        races.check(machine, thread, src, op, write=False, kind=races.LOAD,
+                    component=component, time=time)  # fmt: skip
     races.check(machine, thread, dst, op, write=True, kind=races.LOAD,
                 component=component, time=time)  # fmt: skip
-    dst.buffer.mark_written(dst)
+    if dst.buffer.unwritten is not None:
+        dst.buffer.mark_written(dst)
 
 
 def move(src: View, dst: View) -> None:
@@ -109,7 +118,7 @@ def _mirrored(src: View) -> np.ndarray | None:
 def check_alignment(smem: View, gmem: View, op: ir.Op) -> None:
     """A slice of a tiled shared ref, and the global side's start, must fall on tiles."""
     tiling = smem.buffer.tiling
-    if smem.aligned or not tiling or smem.cells is not None:
+    if not tiling or (smem.aligned and gmem.aligned) or smem.cells is not None:
         return
     n = len(tiling)
     for lo, hi, tile in zip(smem.lo[-n:], smem.hi[-n:], tiling, strict=True):
@@ -119,7 +128,23 @@ def check_alignment(smem: View, gmem: View, op: ir.Op) -> None:
                 f"{smem} does not fall on the tiles of {smem.buffer.name}, which are "
                 f"{' x '.join(map(str, tiling))}",
             )
-    smem.aligned = True
+    _check_global_side(smem, gmem, tiling)
+    smem.aligned = gmem.aligned = True
+
+
+def _check_global_side(smem: View, gmem: View, tiling: tuple[int, ...]) -> None:
+    """The slice of global memory must start at a multiple of the tile, too."""
+    if gmem.cells is not None or gmem.steps:
+        return
+    kept = [d for d, t in enumerate(gmem.take or gmem.lo) if not gmem.take or type(t) is slice]
+    for d, tile in zip(kept[-len(tiling) :], tiling, strict=False):
+        start = gmem.lo[d] - (gmem.pad[kept.index(d)][0] if gmem.pad else 0)
+        if start % tile:
+            raise KernelFault(
+                "unaligned-offset",
+                f"{gmem} does not start at a tile of {smem.buffer.name}, which are "
+                f"{' x '.join(map(str, tiling))}",
+            )
 
 
 class Store:

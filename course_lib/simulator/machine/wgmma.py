@@ -34,9 +34,10 @@ def _wgmma(c: Compiler, block: ir.Block, op: ir.Op) -> Step:
         acc, b = find_acc(thread, env), find_b(thread, env)
         a = find_a(thread, env) if find_a else None
         left = env[registers] if registers is not None else None
-        key = (acc.data.shape, b.data.shape, b.buffer.swizzle, a.buffer.swizzle if a else 0)
+        arch = thread.machine.arch.name
+        key = (arch, acc.data.shape, b.data.shape, b.buffer.swizzle, a.buffer.swizzle if a else 0)
         if key not in checked:
-            _check_shapes(acc, a, left, b, thread.machine.arch.name)
+            _check_shapes(acc, a, left, b, arch)
             checked.add(key)
         seq = thread.issue_wgmma()
         for operand in (a, b):

@@ -68,6 +68,21 @@ def _queue(x, *, back_pressure=True, last_wait=True):
     return _kernel(body, x, scratch, **THREADS)
 
 
+def _scoped_barrier(x, *, wait):
+    """A barrier of a scope inside of the kernel: its memory is used again."""
+
+    def body(x_gmem, o_gmem):
+        def scope(barrier):
+            plgpu.barrier_arrive(barrier)
+            if wait:
+                plgpu.barrier_wait(barrier)
+
+        pl.run_scoped(scope, plgpu.Barrier())
+        o_gmem[...] = x_gmem[...]
+
+    return _kernel(body, x, ())
+
+
 def _signals(x, *, back):
     """Two completions of a barrier: without an answer they may both come first."""
 
@@ -321,8 +336,10 @@ PAIRS = [
     Pair("barrier-overrun", P(_queue, back_pressure=False), _queue, (((4, 128), "float32"),),
          name="queue"),
     Pair("barrier-overrun", P(_signals, back=False), P(_signals, back=True), (TILE,), ("ping",)),
-    Pair("barrier-unwaited", P(_queue, last_wait=False), _queue, (((4, 128), "float32"),),
-         ("consumed",)),
+    Pair("barrier-unwaited", P(_scoped_barrier, wait=False), P(_scoped_barrier, wait=True),
+         (TILE,), ("barrier",)),
+    Pair("barrier-unwaited-at-exit", P(_queue, last_wait=False), _queue,
+         (((4, 128), "float32"),), ("consumed",)),
     Pair("barrier-skipped-phase", P(_skip, every=False), P(_skip, every=True), (TILE,), ("go",)),
     Pair("barrier-arrivals-pending", P(_half_way, whole=False), P(_half_way, whole=True), (TILE,),
          ("1 of 2",)),

@@ -76,9 +76,7 @@ def _handoff(x, *, orders):
             o_gmem[...] = plgpu.async_load_tmem(tmem)
 
     scratch = [plgpu.TMEM((128, 128), F32), plgpu.Barrier(orders_tensor_core=orders)]
-    return plgpu.kernel(
-        body, out_type=x, scratch_types=scratch, num_threads=2, thread_name="t"
-    )(x)
+    return plgpu.kernel(body, out_type=x, scratch_types=scratch, num_threads=2, thread_name="t")(x)
 
 
 def _operand_overwritten(a, b, *, wait):
@@ -178,9 +176,9 @@ def _cancel(x, *, wait, steps=8):
         lax.while_loop(lambda c: c[1], work, (lax.axis_index("g"), True))
 
     scratch = [plgpu.TryClusterCancelResult(), plgpu.Barrier()]
-    return plgpu.kernel(
-        body, out_type=x, scratch_types=scratch, grid=(steps,), grid_names=("g",)
-    )(x)
+    return plgpu.kernel(body, out_type=x, scratch_types=scratch, grid=(steps,), grid_names=("g",))(
+        x
+    )
 
 
 def product(a, b, times=1):

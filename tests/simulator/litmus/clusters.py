@@ -84,9 +84,7 @@ def _leader_tracked(x, *, follower_waits, mode):
 
     def body(x_gmem, o_gmem, smem, loaded, told):
         rank = lax.axis_index("c")
-        plgpu.copy_gmem_to_smem(
-            x_gmem, smem, loaded, collective_axes="c", leader_tracked=mode
-        )
+        plgpu.copy_gmem_to_smem(x_gmem, smem, loaded, collective_axes="c", leader_tracked=mode)
 
         def wait():
             plgpu.barrier_wait(loaded)

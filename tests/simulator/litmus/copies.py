@@ -170,6 +170,20 @@ def _tiled_slice(x, *, start):
     return _launch(body, x, scratch, grid=(1,), grid_names=("g",))
 
 
+def _global_slice(x, *, start):
+    transforms = (plgpu.TilingTransform((8, 64)), plgpu.SwizzleTransform(128))
+
+    def body(x_gmem, o_gmem, smem, barrier):
+        at = lax.axis_index("g") + start
+        plgpu.copy_gmem_to_smem(x_gmem.at[pl.ds(at, 8)], smem, barrier)
+        plgpu.barrier_wait(barrier)
+        o_gmem[...] = smem[...]
+
+    scratch = [plgpu.SMEM((8, 64), jnp.float16, transforms=transforms), plgpu.Barrier()]
+    out = jax.ShapeDtypeStruct((8, 64), jnp.float16)
+    return _launch(body, x, scratch, out, grid=(1,), grid_names=("g",))
+
+
 P = functools.partial
 
 PAIRS = [
@@ -196,4 +210,6 @@ PAIRS = [
          P(_other_threads_wait, right=True), (TILE,)),
     Pair("unaligned-offset", P(_tiled_slice, start=4), P(_tiled_slice, start=8),
          (((8, 64), "float16"),)),
+    Pair("unaligned-offset", P(_global_slice, start=4), P(_global_slice, start=8),
+         (((16, 64), "float16"),), ("x_gmem",), name="global side"),
 ]  # fmt: skip

@@ -99,6 +99,20 @@ def allocates_for_the_whole_kernel(a: jax.Array, b: jax.Array) -> jax.Array:
     return plgpu.kernel(body, out_type=a, scratch_types=scratch)(a, b)
 
 
+def takes_two_buffers(a: jax.Array, b: jax.Array) -> jax.Array:
+    def body(a_gmem: Any, b_gmem: Any, y_gmem: Any) -> None:
+        def scope(a_smem: Any, b_smem: Any, loaded: Any) -> None:
+            _load(a_gmem, a_smem, loaded)
+            _load(b_gmem, b_smem, loaded)
+            a_smem[...] = a_smem[...] + b_smem[...]
+            _send(a_smem, y_gmem)
+
+        buffer = plgpu.SMEM(a.shape, a.dtype)
+        pl.run_scoped(scope, a_smem=buffer, b_smem=buffer, loaded=plgpu.Barrier())
+
+    return plgpu.kernel(body, out_type=a)(a, b)
+
+
 WRONG = {
     "waits once for both": Wrong(
         waits_once_for_both, "read-before-arrival", ("plgpu.barrier_wait",)
@@ -110,6 +124,7 @@ WRONG = {
         forgets_the_last_commit, "missing-commit-smem", ("plgpu.commit_smem()",)
     ),
     "keeps the reference": Wrong(keeps_the_reference, "value", ("8192 are wrong",)),
+    "takes two buffers": Wrong(takes_two_buffers, "over-capacity", ("allocates a_smem, b_smem",)),
     "adds in GMEM": Wrong(adds_in_gmem, "means", ("plgpu.copy_gmem_to_smem",)),
     "allocates for the whole kernel": Wrong(
         allocates_for_the_whole_kernel, "means", ("The values are right", "pl.run_scoped")

@@ -29,6 +29,7 @@ def _pipeline(
     start: Callable[..., jax.Array] = jnp.zeros,
     arguments: Callable[[Any, Any], tuple[Any, Any]] = lambda a, b: (a, b),
     max_concurrent_steps: int = 2,
+    tiles: int | None = None,
 ) -> Answer:
     """The right answer, but for what is passed."""
 
@@ -39,7 +40,7 @@ def _pipeline(
             spec = plgpu.BlockSpec(tile, index_map)
             pipeline = plgpu.emit_pipeline(
                 step,
-                grid=(a.shape[1] // TILE_N,),
+                grid=(tiles or a.shape[1] // TILE_N,),
                 in_specs=[spec, spec],
                 max_concurrent_steps=max_concurrent_steps,
                 init_carry=start(tile, a.dtype),
@@ -93,6 +94,9 @@ WRONG = {
     "forgets the sum": Wrong(_pipeline(step=_forgets_the_sum), "value", ("8192 are wrong",)),
     "keeps all tiles in SMEM": Wrong(
         _pipeline(max_concurrent_steps=4), "over-capacity", ("232,448",)
+    ),
+    "runs four steps, whatever the size": Wrong(
+        _pipeline(tiles=4), "value", ("with float32[32, 640]",)
     ),
     "starts at one": Wrong(_pipeline(start=jnp.ones), "value", ("off by the same amount: 1",)),
     "squares a": Wrong(_pipeline(arguments=lambda a, b: (a, a)), "value", ("8192 are wrong",)),

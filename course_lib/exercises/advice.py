@@ -1,0 +1,76 @@
+"""JAX's own error messages, for a learner: what they mean in a kernel, and what to do.
+
+The patterns follow JAX's wording; a message in other words stays as it is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+from course_lib.diagnostics import Finding
+
+_PLACE = "A ref is a place and has no values of its own: ref[...] reads what it holds."
+
+# pattern in "TypeName: message" -> (what to say instead, "" to keep the message; what to do)
+_ADVICE: tuple[tuple[str, str, str], ...] = (
+    (
+        r"^(?:TracerArrayConversionError|TracerBoolConversionError|ConcretizationTypeError"
+        r"|TracerIntegerConversionError)",
+        r"\g<0>: NumPy, `if`, `float()`, `int()` or a slice `a:b` got a value that is known only "
+        "when the kernel runs",
+        "Use jnp, jax.lax.select, pl.when and pl.ds(start, size) instead; store with "
+        "ref[i] = value, without .at.",
+    ),
+    (
+        r"^NameError: Found an unbound axis name: (\w+).*",
+        r"NameError: no axis of the grid is called `\1`",
+        "The names that jax.lax.axis_index knows are those in grid_names=, one for each axis of "
+        "grid=.",
+    ),
+    (
+        r"^ValueError: Invalid shape for `swap`.*Expected shape: (\(.*?\)).*Value shape: "
+        r"(\(.*?\)).*",
+        r"ValueError: a store `ref[...] = value` to a place of shape \1 has a value of shape \2",
+        "Index the ref with the part that the value is for, or make a value of that shape.",
+    ),
+    (
+        r"^ValueError: Invalid dtype for `swap`. Ref dtype: (\w+). Value dtype: (\w+).*",
+        r"ValueError: a store `ref[...] = value` to a ref of \1 has a value of \2",
+        "Make a value of the ref's dtype, if need be with value.astype(ref.dtype).",
+    ),
+    (
+        r"^ValueError: Out of bound slice: start=(\d+), dim=(\d+).*",
+        r"ValueError: a slice begins at \1, in \2 elements",
+        "pl.ds(start, size): first where it begins, then how many elements. The size has to be "
+        "known before the kernel runs.",
+    ),
+    (
+        r"^TypeError: scan body function carry input and carry output must.*",
+        "TypeError: a step of a loop returns another carry than the one it got",
+        "Return the carry from every step, with its shape and dtype unchanged.",
+    ),
+    (
+        r"^ValueError: safe_zip\(\) argument .*",
+        "ValueError: the numbers of specs and of references differ",
+        "A pipeline takes one BlockSpec in in_specs= and one reference in the call for each input.",
+    ),
+    (r"^AttributeError: 'AbstractRef' object has no attribute '_\w+'", "", _PLACE),
+    (r"^TypeError: unsupported operand type\(s\) for .*'TransformedRef'", "", _PLACE),
+    (r"^TransformedRefAvalError", "", _PLACE),
+    (
+        r"^ValueError: Can only call `copy_\w+` on a `Ref`",
+        "",
+        "A copy takes places and not values: a whole ref, or ref.at[part] with .at.",
+    ),
+)
+
+
+def advise(finding: Finding) -> Finding:
+    """The finding of an exception, in words that help; as it is where none are known."""
+    for pattern, instead, fix in _ADVICE:
+        match = re.match(pattern, finding.what, re.DOTALL)
+        if match:
+            what = match.expand(instead) if instead else finding.what
+            return dataclasses.replace(finding, what=what, fix=fix)
+    return finding

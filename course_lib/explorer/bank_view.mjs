@@ -1,0 +1,174 @@
+// Bank conflicts: a store from a register layout to a ref, wavefront after wavefront.
+import { dtypeOf, renderView, withThousands } from "./kit.mjs";
+import {
+  bankUses, checkRef, conflictReason, layoutCode, memoryMap, namedLayout, pythonTuple, refCode, transferOf,
+  transferSummary, viewShape,
+} from "./memory.mjs";
+import { LAYOUT_FIELD, REF_FIELDS, checkSize, memoryPanel, refOf } from "./shared_fields.mjs";
+
+const FREE = "#56b4e9";
+const SHARED = "#009e73";
+const CLASH = "#d55e00";
+const COLOURS3 = [FREE, SHARED, CLASH];
+const IDLE = -1;
+
+function studyBanks(state) {
+  checkSize(state.rows, state.columns);
+  const shape = [state.rows, state.columns];
+  const ref = refOf(state.transposed ? { ...state, rows: state.columns, columns: state.rows } : state);
+  checkRef(ref);
+  const map = memoryMap(ref);
+  const layout = namedLayout(state.register_layout, viewShape(ref), ref.bits);
+  const transfer = transferOf(layout, ref, map);
+  const count = 4 * transfer.registers * transfer.fronts;
+  const front = ((state.front % count) + count) % count;
+  const at = [Math.floor(front / transfer.fronts / transfer.registers),
+    Math.floor(front / transfer.fronts) % transfer.registers, front % transfer.fronts];
+  const uses = bankUses(transfer, ...at);
+  const s = { ref, map, transfer, count, front, at, uses, lanesOfWord: wordLanes(uses) };
+  const memory = paintMemory(s);
+  const degree = transfer.degrees[front];
+  return {
+    ...s, panels: [bankPanel(s, degree), memory],
+    legend: [[FREE, "a word asked for by one lane"], [SHARED, "by several lanes: broadcast"],
+      [CLASH, "in a bank asked for several words: conflict"], ["var(--mgx-empty)", "not in this wavefront"]],
+    sentence: transferSummary(transfer),
+    table: [
+      ["Wavefront", `${front + 1} of ${withThousands(count)}: warp ${at[0]}, register ${at[1]}, ` +
+        `lanes ${at[2] * transfer.lanes} to ${(at[2] + 1) * transfer.lanes - 1}`],
+      ["This wavefront", conflictReason(transfer, ...at)],
+      ["Degree", `${degree} here, ${transfer.degree} at worst; ${withThousands(transfer.wavefronts)} ` +
+        `wavefronts instead of ${withThousands(transfer.least)}`],
+    ],
+    code: bankCode(state, ref, shape),
+  };
+}
+
+function wordLanes(uses) {
+  const lanes = new Map();
+  for (const use of uses) use.words.forEach((word, i) => lanes.set(word, { own: use.lanes[i], clash: use.words.length > 1, bank: use.bank }));
+  return lanes;
+}
+
+/** The 32 banks, one a row: which lanes ask for which word, the words one after the other. */
+function bankPanel({ uses }, degree) {
+  const cols = Math.max(2, degree);
+  const value = new Int16Array(32 * cols).fill(IDLE);
+  const text = new Array(32 * cols).fill("");
+  for (const { bank, words, lanes } of uses) {
+    words.forEach((word, i) => {
+      value[bank * cols + i] = words.length > 1 ? 2 : lanes[i].length > 1 ? 1 : 0;
+      text[bank * cols + i] = `lane${lanes[i].length > 1 ? "s" : ""} ${laneLabel(lanes[i])}`;
+    });
+  }
+  return {
+    title: "Each bank gives one word at a time: lanes that wait stand further right",
+    rows: 32, cols, widest: 110, tallest: 16, value, palette: COLOURS3, label: (i) => text[i],
+    rowTitle: "bank", colTitle: "turn", rowName: String, colName: (c) => String(c + 1),
+  };
+}
+
+function laneLabel(lanes) {
+  if (lanes.length <= 4) return lanes.join(" ");
+  return `${lanes[0]}..${lanes.at(-1)}`;
+}
+
+function paintMemory(s) {
+  const { ref, map, lanesOfWord } = s;
+  const value = new Int16Array(map.size);
+  const text = new Array(map.size);
+  for (let i = 0; i < map.size; i++) {
+    const found = lanesOfWord.get(map.bits[i] >> 5);
+    value[i] = !found ? IDLE : found.clash ? 2 : found.own.length > 1 ? 1 : 0;
+    text[i] = found ? laneLabel(found.own) : "";
+  }
+  return memoryPanel(ref, map, value, COLOURS3, (i) => text[i]);
+}
+
+function pointBanks(s, state, panel, cell) {
+  const rowWords = 32;
+  if (panel < 0) {
+    return { marks: [[], []], text: "Numbers in the cells are lanes. Step through the wavefronts with the buttons, or with Page Up and Page Down; click a place in memory to go to a wavefront that touches it." };
+  }
+  const cols = s.panels[0].cols;
+  if (panel === 0) {
+    const bank = Math.floor(cell / cols);
+    const use = s.uses.find((u) => u.bank === bank);
+    if (!use) return { marks: [[cell], []], text: `Bank ${bank}: no lane asks for it in this wavefront.` };
+    const slots = use.words.flatMap((word) => slotsOfWord(s, word));
+    return { marks: [use.words.map((_, i) => bank * cols + i), slots], text: describeUse(use) };
+  }
+  const word = Math.floor((cell * s.ref.bits) / 32);
+  const found = s.lanesOfWord.get(word);
+  const slots = slotsOfWord(s, word);
+  const where = `Word ${word} (bytes ${word * 4} to ${word * 4 + 3}), bank ${word % rowWords}`;
+  if (!found) return { marks: [[], slots], text: `${where}: no lane asks for it in this wavefront.` };
+  const use = s.uses.find((u) => u.bank === found.bank);
+  return { marks: [[found.bank * cols + use.words.indexOf(word)], slots], text: `${where}. ${describeUse(use)}` };
+}
+
+function slotsOfWord({ ref, map }, word) {
+  const per = Math.max(1, 32 / ref.bits);
+  const first = (word * 32) / ref.bits;
+  return Array.from({ length: per }, (_, i) => first + i).filter((slot) => slot < map.size);
+}
+
+function describeUse({ bank, words, lanes }) {
+  const who = words.map((word, i) => `word ${word} by lane${lanes[i].length > 1 ? "s" : ""} ${lanes[i].join(", ")}`);
+  const end = words.length > 1 ? `: ${words.length} turns` : lanes[0].length > 1 ? ": one turn, a broadcast" : ": one turn";
+  return `Bank ${bank} is asked for ${who.join("; ")}${end}.`;
+}
+
+function bankCode(state, ref, shape) {
+  const dtype = dtypeOf(ref.bits);
+  const view = ref.permutation ? "x_smem.transpose((1, 0))" : "x_smem";
+  return `import jax
+import jax.numpy as jnp
+from jax.experimental.pallas import mosaic_gpu as plgpu
+
+layout = ${layoutCode(state.register_layout, shape, ref.bits)}
+
+def body(x_gmem, o_gmem, x_smem):
+    x = plgpu.load(x_gmem, layout=layout, optimized=False)
+    ${view}[...] = x
+    plgpu.commit_smem()
+    plgpu.copy_smem_to_gmem(x_smem, o_gmem)
+    plgpu.wait_smem_to_gmem(0)
+
+kernel = plgpu.kernel(
+    body,
+    out_type=jax.ShapeDtypeStruct(${pythonTuple(ref.shape)}, jnp.${dtype}),
+    scratch_types=dict(x_smem=${refCode(ref, dtype)}),
+)
+x = jax.random.normal(jax.random.key(0), ${pythonTuple(shape)}).astype(jnp.${dtype})
+`;
+}
+
+export const bankSpec = {
+  name: "banks",
+  label: "Bank conflicts: how a store from registers to shared memory goes",
+  state: {
+    register_layout: "WGMMA", rows: 64, columns: 64, bits: 16, tile_rows: 8, tile_columns: 64, swizzle: 128,
+    transposed: false, front: 0,
+  },
+  fields: [
+    LAYOUT_FIELD,
+    ["rows", "Rows", "number"],
+    ["columns", "Columns", "number"],
+    ["bits", "Element", [[8, "8 bits"], [16, "16 bits"], [32, "32 bits"]]],
+    ...REF_FIELDS,
+  ],
+  step: "front",
+  steps: (s) => s.count,
+  study: studyBanks,
+  point: pointBanks,
+  pick(s, state, panel, cell) {
+    if (panel !== 1) return null;
+    const word = Math.floor((cell * s.ref.bits) / 32);
+    const { offsets, laneBytes, lanes } = s.transfer;
+    const place = offsets.findIndex((byte) => word * 4 >= (byte & ~3) && word * 4 < byte + laneBytes);
+    return place < 0 ? null : { front: Math.floor(place / lanes) };
+  },
+};
+
+export default { render: (given) => renderView(bankSpec, given) };

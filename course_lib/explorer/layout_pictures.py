@@ -1,0 +1,250 @@
+"""The layout views without a browser: their sentence, and their picture as a figure.
+
+What is computed here with numpy is what the views compute on the client; the tests
+compare both.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+
+from course_lib.diagnostics import CourseError
+from course_lib.figures import style
+from course_lib.layouts import registers
+from course_lib.layouts.banks import Transfer
+from course_lib.layouts.registers import CATALOG, named
+from course_lib.layouts.smem import SmemRef, bank
+from course_lib.layouts.tiling import Array, Shape, Tiling
+from course_lib.layouts.tmem import COLUMNS, TmemRef
+
+MAX_ELEMENTS = 65536
+"""What the views draw at most."""
+
+EIGHT = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#7a7a7a")
+EMPTY = "#e9ecef"
+CONFLICT_COLOURS = ("#56b4e9", "#009e73", "#d55e00")
+ROW_BYTES = 128
+
+
+@dataclasses.dataclass(frozen=True)
+class Panel:
+    """A matrix of colour numbers, -1 for nothing; `rows_are` is what a row counts, in its unit."""
+
+    title: str
+    values: npt.NDArray[np.int16]
+    palette: tuple[str, ...]
+    rows_are: str = "row"
+    columns_are: str = "column"
+
+
+@dataclasses.dataclass(frozen=True)
+class Drawing:
+    """What a view shows: a sentence and two panels."""
+
+    sentence: str
+    panels: tuple[Panel, Panel]
+
+    def figure(self) -> Figure:
+        """Both panels side by side, the sentence above."""
+        fig = Figure(figsize=(style.WIDTH_IN, 4.4), layout="constrained")
+        fig.suptitle(self.sentence, fontsize=9, x=0.01, ha="left", wrap=True)
+        for ax, panel in zip(fig.subplots(1, 2), self.panels, strict=True):
+            _draw(ax, panel)
+        return fig
+
+
+def _draw(ax: Axes, panel: Panel) -> None:
+    colours = ListedColormap([EMPTY, *panel.palette])
+    shown = panel.values.astype(np.int64) + 1
+    ax.imshow(
+        shown, cmap=colours, vmin=-0.5, vmax=len(panel.palette) + 0.5, aspect="auto",
+        interpolation="nearest",
+    )  # fmt: skip
+    ax.set_title(panel.title, fontsize=9, loc="left")
+    ax.set_xlabel(panel.columns_are, fontsize=8)
+    ax.set_ylabel(panel.rows_are, fontsize=8)
+    ax.tick_params(labelsize=7)
+
+
+def ramp(count: int) -> tuple[str, ...]:
+    """`count` colours from dark blue to yellow, as in `kit.mjs`."""
+    stops = np.array(
+        [[0, 32, 76], [63, 80, 109], [124, 123, 120], [188, 175, 111], [255, 233, 69]], float
+    )
+    at = np.linspace(0, len(stops) - 1, count) if count > 1 else np.zeros(1)
+    mixed = [np.interp(at, np.arange(len(stops)), stops[:, k]) for k in range(3)]
+    return tuple("#" + "".join(f"{round(v):02x}" for v in c) for c in np.transpose(mixed).tolist())
+
+
+def check_size(*sizes: int) -> None:
+    """Whether a view can draw it.
+
+    Raises:
+      CourseError: it has more than `MAX_ELEMENTS` elements.
+    """
+    count = int(np.prod(sizes, dtype=np.int64))
+    if count > MAX_ELEMENTS:
+        raise CourseError(f"{count:,} elements: at most {MAX_ELEMENTS:,} can be drawn here.")
+
+
+# ---- shared memory ----
+
+
+def memory_panel(ref: SmemRef, values: Array, palette: Sequence[str]) -> Panel:
+    """Memory in rows of 128 bytes, with each slot's element's colour."""
+    columns = ROW_BYTES * 8 // ref.bits
+    rows = -(-ref.size // columns)
+    shown = np.full(rows * columns, -1, np.int16)
+    shown[: ref.size] = ref.memory(values)
+    return Panel(
+        "Shared memory, in rows of 128 bytes",
+        shown.reshape(rows, columns),
+        tuple(palette),
+        "row of 128 bytes",
+        f"element of {ref.bits} bits",
+    )
+
+
+def smem(ref: SmemRef, *, after: bool, colour: str) -> Drawing:
+    """A ref and its memory image, with or without its swizzle."""
+    check_size(*ref.shape)
+    shown = ref if after else dataclasses.replace(ref, swizzle=None)
+    values, palette = _smem_colours(shown, colour)
+    left = Panel(f"The logical matrix, {ref.view_shape}", values.astype(np.int16), palette)
+    return Drawing(_smem_sentence(ref, shown, after), (left, memory_panel(shown, values, palette)))
+
+
+def _smem_colours(ref: SmemRef, colour: str) -> tuple[Array, tuple[str, ...]]:
+    byte = ref.byte_offsets()
+    if colour == "bank":
+        return bank(byte), ramp(32)
+    if colour == "chunk":
+        return byte // 16 % 8, EIGHT
+    if colour == "phase":
+        return ref.phases(), EIGHT
+    if colour == "row":
+        return np.broadcast_to(np.arange(ref.view_shape[0])[:, None] % 8, ref.view_shape), EIGHT
+    per_tile = int(np.prod(ref.tiling.tiles[0])) if ref.tiling.tiles else ref.size
+    return ref.element_offset(ref.indices()) // per_tile % 8, EIGHT
+
+
+def _smem_sentence(ref: SmemRef, shown: SmemRef, after: bool) -> str:
+    first = shown.byte_offsets()[:8, 0] // 16 % 8
+    chunks = len(np.unique(first))
+    tiles = f"tiles of {ref.tiling.tiles[0]}" if ref.tiling.tiles else "no tiling"
+    swizzle = f"swizzle {ref.swizzle} bytes" if ref.swizzle else "no swizzle"
+    off = " (shown without it)" if ref.swizzle and not after else ""
+    turned = ", transposed" if ref.permutation else ""
+    return (
+        f"{ref.shape} of {ref.bits} bits, {tiles}, {swizzle}{off}{turned}: {ref.smem_bytes:,} "
+        f"bytes. The first {len(first)} elements of column 0 lie in {chunks} different 16-byte "
+        f"chunk{'' if chunks == 1 else 's'}."
+    )
+
+
+# ---- registers ----
+
+
+def register_view(name: str, shape: Shape, bits: int, *, colour: str) -> Drawing:
+    """An array coloured by who holds it first, and the 128 threads."""
+    check_size(*shape)
+    holders = named(name, shape, bits).holders(shape)[:, 0]
+    count = int(named(name, shape, bits).elements(shape).shape[1])
+    by_colour = {"warp": holders[:, 0] // 32, "lane": holders[:, 0] % 32, "register": holders[:, 1]}
+    threads = np.arange(128)
+    of_threads = {"warp": threads // 32, "lane": threads % 32, "register": np.full(128, -1)}
+    palette = EIGHT[:4] if colour == "warp" else ramp(32 if colour == "lane" else count)
+    wide = shape[-1] if len(shape) == 2 else next(w for w in (16, 8, 4, 2, 1) if shape[0] % w == 0)
+    what = "register" if colour == "register" else "lane"
+    left = Panel(
+        f"The array, {shape}; each element names its {what}",
+        by_colour[colour].reshape(-1, wide).astype(np.int16),
+        palette,
+    )
+    right = Panel(
+        "The 128 threads of the warpgroup",
+        of_threads[colour].reshape(16, 8).astype(np.int16),
+        palette,
+        "4 rows a warp",
+        "lane, modulo 8",
+    )
+    return Drawing(f"{name}: {CATALOG[name].what}.", (left, right))
+
+
+# ---- bank conflicts ----
+
+
+def bank_view(name: str, ref: SmemRef, *, front: int) -> Drawing:
+    """One wavefront of a transfer: the banks and the lanes they serve, and memory."""
+    check_size(*ref.shape)
+    transfer = Transfer(named(name, ref.view_shape, ref.bits), ref)
+    at = np.unravel_index(front % transfer.degrees.size, transfer.degrees.shape)
+    warp, register, part = map(int, at)
+    uses = transfer.uses(warp, register, part)
+    turns = np.full((32, max(2, int(transfer.degrees[warp, register, part]))), -1, np.int16)
+    by_word: dict[int, int] = {}
+    for use in uses:
+        for turn, (word, lanes) in enumerate(zip(use.words, use.lanes, strict=True)):
+            by_word[word] = 2 if len(use.words) > 1 else int(len(lanes) > 1)
+            turns[use.bank, turn] = by_word[word]
+    words = ref.bit_offset(ref.indices()) // 32
+    table = np.full(int(words.max()) + 1, -1, np.int64)
+    table[list(by_word)] = list(by_word.values())
+    title = "Each bank gives one word at a time"
+    left = Panel(title, turns, CONFLICT_COLOURS, "bank", "turn")
+    return Drawing(transfer.summary(), (left, memory_panel(ref, table[words], CONFLICT_COLOURS)))
+
+
+# ---- tensor memory ----
+
+
+def tmem_view(ref: TmemRef) -> Drawing:
+    """An array and its place in tensor memory, coloured by the warp that may read it."""
+    palette = (*EIGHT[:4], "#b9c0c8")
+    left = Panel(
+        f"The array, {ref.shape} of {ref.bits} bits",
+        (ref.places()[..., 0] // 32).astype(np.int16),
+        palette,
+    )
+    memory = np.full((128, COLUMNS), -1, np.int16)
+    memory[:, : ref.allocated] = 4
+    memory[:, : ref.columns] = np.arange(128)[:, None] // 32
+    packed = (", packed" if ref.packed else ", unpacked") if ref.bits < 32 else ""
+    sentence = (
+        f"{ref.shape} of {ref.bits} bits{packed}{', collective' if ref.collective else ''}: "
+        f"{ref.columns} of 512 columns; an allocation of {ref.allocated}."
+    )
+    title = "Tensor memory: 128 lanes x 512 columns of 32 bits"
+    return Drawing(sentence, (left, Panel(title, memory, palette, "lane", "column")))
+
+
+def smem_ref(
+    rows: int,
+    columns: int,
+    bits: int,
+    tile: tuple[int, int] | None,
+    swizzle: int | None,
+    transposed: bool,
+) -> SmemRef:
+    """A ref from what the fields of the views hold."""
+    return SmemRef(
+        shape=(rows, columns),
+        bits=bits,
+        tiling=Tiling((tile,) if tile else ()),
+        swizzle=swizzle,
+        permutation=(1, 0) if transposed else None,
+    )
+
+
+def shape_of(name: str, rows: int, columns: int) -> Shape:
+    """The shape of the array that a layout is shown for."""
+    if name not in CATALOG:
+        registers.named(name)  # raises, with the names that there are
+    return (columns,) if CATALOG[name].rank == 1 else (rows, columns)

@@ -1,0 +1,352 @@
+"""The layout views as widgets: shared memory, registers, bank conflicts, tensor memory.
+
+    from course_lib import explore
+    explore.smem(64, 128, tile=(8, 64), swizzle=128)
+    explore.registers("WGMMA", 64, 16, thread=5)
+
+All is computed in the browser (`memory.mjs` and the view's own module); a saved
+notebook shows the same from `course_lib.layouts`.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import anywidget
+import traitlets
+from matplotlib.figure import Figure
+
+from course_lib import figures
+from course_lib.diagnostics import CourseError
+from course_lib.explorer import layout_pictures as pictures
+from course_lib.explorer.bundle import FOLDER, bundle
+from course_lib.layouts.smem import SmemRef
+from course_lib.layouts.tiling import listed
+from course_lib.layouts.tmem import TmemRef
+
+__all__ = ["Banks", "Registers", "Smem", "Tmem", "banks", "registers", "smem", "tmem"]
+
+_PICTURE_PX = 760
+
+
+class LayoutView(anywidget.AnyWidget):
+    """What the layout views share: a repr, and a picture for where there is no JavaScript."""
+
+    _css = FOLDER / "explorer.css"
+
+    def drawing(self) -> pictures.Drawing:
+        """What is shown now.
+
+        Raises:
+          CourseError: the settings do not fit together; says what would.
+        """
+        raise NotImplementedError
+
+    def figure(self) -> Figure:
+        """What is shown now, as a matplotlib figure."""
+        return self.drawing().figure()
+
+    def __repr__(self) -> str:
+        """What the view shows, in a sentence: the same for the same settings."""
+        try:
+            return self.drawing().sentence
+        except CourseError as error:
+            return str(error)
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        """The live view, and a PNG with its text."""
+        shown = super()._repr_mimebundle_(**kwargs)
+        if shown is None:
+            return None
+        data, metadata = dict(shown[0]), dict(shown[1])
+        try:
+            picture = figures.png(self.figure())
+        except CourseError:
+            return data, metadata  # a state that does not fit has a sentence and no picture
+        data["image/png"] = base64.b64encode(picture).decode("ascii")
+        metadata |= {
+            "needs_background": "light",
+            "image/png": {"width": _PICTURE_PX, "alt": repr(self)},
+        }
+        return data, metadata
+
+
+class Smem(LayoutView):
+    """Shared memory: the logical matrix beside its memory image.
+
+    Attributes:
+      rows, columns, bits: of the array, as allocated, and of an element.
+      tile_rows, tile_columns: of the TilingTransform; 0 for none.
+      swizzle: bytes of the SwizzleTransform; 0 for none.
+      transposed: whether the view is `ref.transpose((1, 0))`.
+      after: whether the swizzle is applied.
+      colour: "bank", "chunk", "phase", "tile" or "row".
+      element: the row-major number of the element that is marked; -1 for none.
+    """
+
+    _esm = bundle("smem_view.mjs")
+
+    rows = traitlets.Int(64).tag(sync=True)
+    columns = traitlets.Int(64).tag(sync=True)
+    bits = traitlets.Int(16).tag(sync=True)
+    tile_rows = traitlets.Int(8).tag(sync=True)
+    tile_columns = traitlets.Int(64).tag(sync=True)
+    swizzle = traitlets.Int(128).tag(sync=True)
+    transposed = traitlets.Bool(False).tag(sync=True)
+    after = traitlets.Bool(True).tag(sync=True)
+    colour = traitlets.Unicode("bank").tag(sync=True)
+    element = traitlets.Int(-1).tag(sync=True)
+
+    def ref(self) -> SmemRef:
+        """The ref that is set now."""
+        return _ref_of(self, self.rows, self.columns)
+
+    def drawing(self) -> pictures.Drawing:
+        _one_of("colour", self.colour, ("bank", "chunk", "phase", "tile", "row"))
+        return pictures.smem(self.ref(), after=self.after, colour=self.colour)
+
+
+class Registers(LayoutView):
+    """Register layouts: who holds what.
+
+    Attributes:
+      register_layout: a name of `course_lib.layouts.registers.CATALOG`.
+      rows, columns, bits: of the array (of a vector: `columns`), and of an element.
+      colour: "lane", "warp" or "register".
+      thread: the thread that is isolated, 0 to 127; -1 for none.
+    """
+
+    _esm = bundle("register_view.mjs")
+
+    register_layout = traitlets.Unicode("WGMMA").tag(sync=True)
+    rows = traitlets.Int(64).tag(sync=True)
+    columns = traitlets.Int(32).tag(sync=True)
+    bits = traitlets.Int(16).tag(sync=True)
+    colour = traitlets.Unicode("lane").tag(sync=True)
+    thread = traitlets.Int(-1).tag(sync=True)
+
+    def drawing(self) -> pictures.Drawing:
+        _one_of("colour", self.colour, ("lane", "warp", "register"))
+        shape = pictures.shape_of(self.register_layout, self.rows, self.columns)
+        return pictures.register_view(self.register_layout, shape, self.bits, colour=self.colour)
+
+
+class Banks(LayoutView):
+    """Bank conflicts of a store from a register layout to a ref.
+
+    Attributes:
+      register_layout: a name of `course_lib.layouts.registers.CATALOG`.
+      rows, columns, bits: of the array that is stored, and of an element.
+      tile_rows, tile_columns, swizzle, transposed: of the ref, as in `Smem`. A transposed
+        ref is allocated as (columns, rows).
+      front: the wavefront that is shown, over all warps and registers.
+    """
+
+    _esm = bundle("bank_view.mjs")
+
+    register_layout = traitlets.Unicode("WGMMA").tag(sync=True)
+    rows = traitlets.Int(64).tag(sync=True)
+    columns = traitlets.Int(64).tag(sync=True)
+    bits = traitlets.Int(16).tag(sync=True)
+    tile_rows = traitlets.Int(8).tag(sync=True)
+    tile_columns = traitlets.Int(64).tag(sync=True)
+    swizzle = traitlets.Int(128).tag(sync=True)
+    transposed = traitlets.Bool(False).tag(sync=True)
+    front = traitlets.Int(0).tag(sync=True)
+
+    def ref(self) -> SmemRef:
+        """The ref that is set now."""
+        rows, columns = self.rows, self.columns
+        return _ref_of(self, *((columns, rows) if self.transposed else (rows, columns)))
+
+    def drawing(self) -> pictures.Drawing:
+        return pictures.bank_view(self.register_layout, self.ref(), front=self.front)
+
+
+class Tmem(LayoutView):
+    """Tensor memory: an array and its lanes and columns.
+
+    Attributes:
+      rows: 128 or 64.
+      columns, bits: of the array and of an element.
+      packed: several elements of fewer than 32 bits in a column.
+      collective: of an MMA that two blocks share.
+      warp: only what this warp may read; -1 for all.
+    """
+
+    _esm = bundle("tmem_view.mjs")
+
+    rows = traitlets.Int(128).tag(sync=True)
+    columns = traitlets.Int(64).tag(sync=True)
+    bits = traitlets.Int(16).tag(sync=True)
+    packed = traitlets.Bool(True).tag(sync=True)
+    collective = traitlets.Bool(False).tag(sync=True)
+    warp = traitlets.Int(-1).tag(sync=True)
+
+    def drawing(self) -> pictures.Drawing:
+        return pictures.tmem_view(
+            TmemRef(
+                shape=(self.rows, self.columns),
+                bits=self.bits,
+                packed=self.packed and self.bits < 32,
+                collective=self.collective,
+            )
+        )
+
+
+def smem(
+    rows: int = 64,
+    columns: int = 64,
+    *,
+    bits: int = 16,
+    tile: tuple[int, int] | None = (8, 64),
+    swizzle: int | None = 128,
+    transposed: bool = False,
+    after: bool = True,
+    colour: str = "bank",
+) -> Smem:
+    """A view of shared memory: the logical matrix beside its memory image.
+
+    Args:
+      rows, columns, bits: of the array, as allocated, and of an element.
+      tile: of the TilingTransform, None for none.
+      swizzle: bytes of the SwizzleTransform, None for none.
+      transposed: whether the view is `ref.transpose((1, 0))`.
+      after: whether to begin with the swizzle applied.
+      colour: "bank", "chunk", "phase", "tile" or "row".
+
+    Raises:
+      CourseError: the settings do not fit together; says what would.
+    """
+    return _checked(
+        Smem(
+            rows=rows,
+            columns=columns,
+            bits=bits,
+            **_tile_traits(tile, swizzle),
+            transposed=transposed,
+            after=after,
+            colour=colour,
+        )
+    )
+
+
+def registers(
+    layout: str = "WGMMA",
+    rows: int = 64,
+    columns: int = 32,
+    *,
+    bits: int = 16,
+    colour: str = "lane",
+    thread: int | None = None,
+) -> Registers:
+    """A view of a register layout: who holds what.
+
+    Args:
+      layout: a name, as "WGMMA" for `plgpu.Layout.WGMMA`.
+      rows, columns, bits: of the array (a vector has `columns` elements), and of an element.
+      colour: "lane", "warp" or "register".
+      thread: the thread to isolate, 0 to 127.
+
+    Raises:
+      CourseError: the layout does not cover the array; says what it covers.
+    """
+    if thread is not None and not 0 <= thread < 128:
+        raise CourseError(f"thread = {thread}: a warpgroup has threads 0 to 127.")
+    return _checked(
+        Registers(
+            register_layout=layout,
+            rows=rows,
+            columns=columns,
+            bits=bits,
+            colour=colour,
+            thread=-1 if thread is None else thread,
+        )
+    )
+
+
+def banks(
+    layout: str = "WGMMA",
+    rows: int = 64,
+    columns: int = 64,
+    *,
+    bits: int = 16,
+    tile: tuple[int, int] | None = (8, 64),
+    swizzle: int | None = 128,
+    transposed: bool = False,
+) -> Banks:
+    """A view of the bank conflicts of a store from registers to shared memory.
+
+    Args:
+      layout: of the registers, a name, as "WGMMA".
+      rows, columns, bits: of the array that is stored, and of an element.
+      tile, swizzle, transposed: of the ref, as in `smem`.
+
+    Raises:
+      CourseError: the settings do not fit together; says what would.
+    """
+    return _checked(
+        Banks(
+            register_layout=layout,
+            rows=rows,
+            columns=columns,
+            bits=bits,
+            **_tile_traits(tile, swizzle),
+            transposed=transposed,
+        )
+    )
+
+
+def tmem(
+    rows: int = 128,
+    columns: int = 64,
+    *,
+    bits: int = 16,
+    packed: bool = True,
+    collective: bool = False,
+) -> Tmem:
+    """A view of an array in tensor memory.
+
+    Args:
+      rows, columns, bits: of the array: 128 or 64 rows; and of an element.
+      packed: several elements of fewer than 32 bits in a column.
+      collective: of an MMA that two blocks share.
+
+    Raises:
+      CourseError: tensor memory cannot hold it; says what it could.
+    """
+    view = Tmem(rows=rows, columns=columns, bits=bits, packed=packed, collective=collective)
+    return _checked(view)
+
+
+def _checked[V: LayoutView](view: V) -> V:
+    """The view, if its settings fit together; else it is closed."""
+    try:
+        view.drawing()
+    except CourseError:
+        view.close()
+        raise
+    return view
+
+
+def _tile_traits(tile: tuple[int, int] | None, swizzle: int | None) -> dict[str, int]:
+    rows, columns = tile or (0, 0)
+    return {"tile_rows": rows, "tile_columns": columns, "swizzle": swizzle or 0}
+
+
+def _ref_of(view: Smem | Banks, rows: int, columns: int) -> SmemRef:
+    tiled = view.tile_rows > 0 and view.tile_columns > 0
+    return pictures.smem_ref(
+        rows,
+        columns,
+        view.bits,
+        (view.tile_rows, view.tile_columns) if tiled else None,
+        view.swizzle or None,
+        view.transposed,
+    )
+
+
+def _one_of(name: str, value: str, values: tuple[str, ...]) -> None:
+    if value not in values:
+        raise CourseError(f"{name} = {value!r} is none of {listed(map(repr, values))}.")

@@ -1,0 +1,35 @@
+// What the layout views compute, without a page to show it on.
+import { bankSpec } from "../../course_lib/explorer/bank_view.mjs";
+import { registerSpec } from "../../course_lib/explorer/register_view.mjs";
+import { smemSpec } from "../../course_lib/explorer/smem_view.mjs";
+import { tmemSpec } from "../../course_lib/explorer/tmem_view.mjs";
+
+const specs = { smem: smemSpec, registers: registerSpec, banks: bankSpec, tmem: tmemSpec };
+
+export const state = (name) => specs[name].state;
+
+export function study(name, changes) {
+  const spec = specs[name];
+  const shown = spec.study({ ...spec.state, ...changes });
+  return {
+    sentence: shown.sentence,
+    code: shown.code,
+    panels: shown.panels.map(({ title, rows, cols, value, palette }) => ({
+      title, rows, cols, palette, value: Array.from(value),
+    })),
+  };
+}
+
+/** What is said and marked when one points at a cell. */
+export function point(name, changes, panel, cell) {
+  const spec = specs[name];
+  const now = { ...spec.state, ...changes };
+  const found = spec.point(spec.study(now), now, panel, cell);
+  return { text: found.text, marks: found.marks.map((m) => Array.from(m)), bits: found.bits ?? [] };
+}
+
+export function pick(name, changes, panel, cell) {
+  const spec = specs[name];
+  const now = { ...spec.state, ...changes };
+  return spec.pick(spec.study(now), now, panel, cell);
+}
