@@ -4,7 +4,7 @@
     report = simulate(kernel, x)  # always the model: the value, and what is wrong, in words
     where()                       # where kernels run in this machine, and why
     requirements(kernel, x)       # what a kernel needs of a device
-    compile_for(kernel, x)        # what the compiler made of it: PTX, SASS, registers; no GPU needed
+    compile_for(kernel, x)        # PTX, SASS and registers, on any machine
     check("start_here.fill", f)   # is my answer right?   hint("start_here.fill")
     explore.waves(...)            # pictures to play with
 

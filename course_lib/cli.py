@@ -106,6 +106,14 @@ def _add_learners_commands(commands: Commands) -> None:
     hint.add_argument("exercise", help="its id, as start_here.fill_iota")
     _command(commands, "progress", _progress, "show which exercises are done, tried and open")
     _command(commands, "doctor", _doctor, "say what this machine has and where kernels run")
+    explore = _command(commands, "explore", _explore, "open the layout explorer in your browser")
+    explore.add_argument(
+        "view",
+        nargs="?",
+        default="",
+        help="smem, registers, banks, tmem, pipeline, waves, or a link's #...",
+    )
+    explore.add_argument("--print", action="store_true", help="only print the page's address")
     _command(commands, "update", _update, "bring new versions of chapters into your copies")
     reset = _command(commands, "reset", _reset, "give you a chapter anew; your old copy is kept")
     reset.add_argument("chapter", help="its number or title, as 01 or memory_spaces")
@@ -244,6 +252,17 @@ def _compile(options: argparse.Namespace) -> int:
     from course_lib.compiler.command import compile_command
 
     return compile_command(options)
+
+
+def _explore(options: argparse.Namespace) -> None:
+    import webbrowser
+
+    from course_lib.explorer.page import address
+
+    url = address(options.view)
+    print(url)
+    if not options.print and not webbrowser.open(url):
+        print("No browser opened: open that address in yours. The page needs no server.")
 
 
 def _build(options: argparse.Namespace) -> None:

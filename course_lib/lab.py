@@ -27,6 +27,7 @@ FIRST_NOTEBOOK = "00_start_here.ipynb"
 DEFAULT_PORT = 8888
 _PORTS_TRIED = 100
 _START_TIMEOUT_S = 120.0
+_STOP_TIMEOUT_S = 15.0
 # JupyterLab reads what its page leaves out from a file only: the offer of news, the extension list.
 _CONFIG = Path(__file__).parent / "lab_config"
 
@@ -53,21 +54,25 @@ def open_lab(
     if free != port:
         say(f"Port {port} is busy; using {free}.")
     token = secrets.token_hex(16)
-    url = f"http://localhost:{free}/lab/tree/{notebook}?token={token}"
+    address = f"http://localhost:{free}"
     # In a session of its own Ctrl-C does not reach the server: we end it ourselves.
     server = subprocess.Popen(
-        _command(workspace, free), env=_environment(workspace, token), start_new_session=True
+        _command(workspace, free),
+        env=_environment(workspace, token),
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
     )
     try:
         with _ended_like_ctrl_c():
-            _wait_until_it_answers(server, f"http://localhost:{free}/api")
+            _wait_until_it_answers(server, f"{address}/api")
+            url = f"{address}/lab/tree/{notebook}?token={token}"
             _announce(url, browser=has_browser() if browser is None else browser, say=say)
             return server.wait()
     except KeyboardInterrupt:
         say("\nStopping JupyterLab ...")
         return 0
     finally:
-        _stop(server)
+        _stop(server, address, token)
 
 
 def _announce(url: str, *, browser: bool, say: Callable[[str], None]) -> None:
@@ -125,7 +130,6 @@ def _command(workspace: Path, port: int) -> list[str]:
         "ServerApp.port": port,
         "ServerApp.port_retries": 0,
         "ServerApp.open_browser": False,
-        "ServerApp.answer_yes": True,  # Ctrl-C stops it without a question
         "ServerApp.log_level": "ERROR",
         "LabApp.log_level": "ERROR",
         "LabApp.news_url": None,
@@ -155,14 +159,13 @@ def _environment(workspace: Path, token: str) -> dict[str, str]:
 
 
 def _wait_until_it_answers(server: subprocess.Popen[bytes], url: str) -> None:
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     deadline = time.monotonic() + _START_TIMEOUT_S
     while time.monotonic() < deadline:
         if server.poll() is not None:
             raise CourseError("JupyterLab ended before it answered; its own words are above.")
         try:
-            with direct.open(url, timeout=5):
-                return
+            _ask(url)
+            return
         except OSError:
             time.sleep(0.1)
     raise CourseError(f"JupyterLab did not answer within {_START_TIMEOUT_S:g} s.")
@@ -170,12 +173,16 @@ def _wait_until_it_answers(server: subprocess.Popen[bytes], url: str) -> None:
 
 @contextlib.contextmanager
 def _ended_like_ctrl_c() -> Iterator[None]:
-    """Makes a closed terminal and `kill` end us as Ctrl-C does: with the server, not without it."""
+    """Makes a closed terminal and `kill` end us as Ctrl-C does: with the server, not without it.
+
+    Ctrl-C itself is among them, since whoever started us may have had it ignored.
+    """
 
     def interrupt(_signal: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = {s: signal.signal(s, interrupt) for s in (signal.SIGTERM, signal.SIGHUP)}
+    ending = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, interrupt) for number in ending}
     try:
         yield
     finally:
@@ -183,19 +190,26 @@ def _ended_like_ctrl_c() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _stop(server: subprocess.Popen[bytes]) -> None:
-    """Ends the server, kernels included, gently at first."""
-    for send, patience_s in ((signal.SIGINT, 10), (signal.SIGTERM, 5)):
-        if server.poll() is not None:
-            break
-        server.send_signal(send)
+def _stop(server: subprocess.Popen[bytes], address: str, token: str) -> None:
+    """Ends the server, kernels included: asks it to, and insists where it does not."""
+    with contextlib.suppress(OSError):
+        _ask(f"{address}/api/shutdown", token=token, data=b"")
+    for insist in (server.terminate, server.kill):
         try:
-            server.wait(patience_s)
+            server.wait(_STOP_TIMEOUT_S)
+            return
         except subprocess.TimeoutExpired:
-            continue
-    if server.poll() is None:
-        server.kill()
-        server.wait()
+            insist()
+    server.wait()
+
+
+def _ask(url: str, *, token: str = "", data: bytes | None = None) -> None:
+    """Sends a request to the server, past any proxy; raises OSError where that fails."""
+    headers = {"Authorization": f"token {token}"} if token else {}
+    request = urllib.request.Request(url, data=data, headers=headers)
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with direct.open(request, timeout=5):
+        pass
 
 
 def skip_iri_grammar() -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import resource
 import statistics
 import time
@@ -28,7 +29,7 @@ from jax import lax
 from course_lib.simulator import replay, trace_kernels
 
 TILE_M, TILE_N, TILE_K, STAGES = 128, 128, 64, 3
-LAYOUT = (plgpu.TilingTransform((8, 64)), plgpu.SwizzleTransform(128))
+LAYOUT: Any = (plgpu.TilingTransform((8, 64)), plgpu.SwizzleTransform(128))  # type: ignore[abstract]
 
 
 def matmul(a: Any, b: Any) -> Any:
@@ -104,9 +105,7 @@ def compare(size: int, repeats: int) -> dict[str, list[float]]:
             got.astype(np.float32), want.astype(np.float32), rtol=2e-2, atol=0.2
         )
         for _ in range(repeats):
-            found["interpret mode"].append(
-                seconds(lambda: jax.block_until_ready(theirs(a, b)))
-            )
+            found["interpret mode"].append(seconds(lambda: jax.block_until_ready(theirs(a, b))))
             found["simulator"].append(seconds(lambda: replay(program, [a, b])))
     for _ in range(repeats):
         found["tracing"].append(seconds(lambda: trace_kernels(lambda x, y: matmul(x, y), a, b)))
@@ -126,7 +125,7 @@ def growth(repeats: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
             a, b = _operands(m, n, k)
             program = trace_kernels(matmul, a, b)
             replay(program, [a, b])
-            runs = [seconds(lambda p=program, x=a, y=b: replay(p, [x, y])) for _ in range(repeats)]
+            runs = [seconds(functools.partial(replay, program, [a, b])) for _ in range(repeats)]
             counts.append(m // TILE_M if name == "blocks" else 4 * k // TILE_K)
             times.append(statistics.median(runs))
         out[name] = (np.array(counts), np.array(times))
@@ -171,10 +170,10 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--sizes", type=int, nargs="*", default=[512, 1024])
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args(argv)
+    _print_memory()  # first: later on the peak is that of JAX
     for size in options.sizes:
         _print_comparison(size, options.repeats)
     _print_growth(options.repeats)
-    _print_memory()
 
 
 if __name__ == "__main__":

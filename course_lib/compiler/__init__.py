@@ -12,7 +12,7 @@ instructions and resources a kernel has; it proves neither that it is right nor
 that it is fast.
 """
 
-from course_lib.compiler.api import close_workers, compile_for
+from course_lib.compiler.api import close_workers, compile_for, unmet_expectations
 from course_lib.compiler.compiled import Compiled, Kernel, Lines
 from course_lib.compiler.errors import CompileError, ToolchainMissing
 from course_lib.compiler.expectations import expectations
@@ -34,4 +34,5 @@ __all__ = [
     "close_workers",
     "compile_for",
     "expectations",
+    "unmet_expectations",
 ]

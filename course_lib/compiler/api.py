@@ -13,6 +13,7 @@ from typing import Any
 from course_lib.compiler import cache, child, recordings, requests, targets, toolchain
 from course_lib.compiler.compiled import Compiled, from_data
 from course_lib.compiler.errors import CompileError, ToolchainMissing
+from course_lib.compiler.expectations import expectations
 from course_lib.compiler.targets import Target
 from course_lib.compiler.toolchain import Toolchain
 from course_lib.diagnostics import clinic, locate
@@ -22,6 +23,8 @@ DEFAULT_TIMEOUT_S = 120.0
 _MEMORY_ENTRIES = 64
 # The operations that a kernel's launch is made of, outermost first.
 _LAUNCHES = ("custom_vmap_call", "mpmd_map", "core_map", "pallas_call")
+_MISSING = re.compile(r"Unimplemented primitive in Pallas Mosaic GPU lowering: (\w+)")
+type Place = tuple[str, int, str, str]
 _workers: dict[str, Worker] = {}
 _memory: dict[str, str] = {}
 _lock = threading.Lock()
@@ -64,6 +67,36 @@ def compile_for(
     _remember(key, text)
     data = json.loads(requests.local(text, f"ipykernel_{os.getpid()}"))
     return from_data(data, arch=arch, notes=map(_note, data["warnings"]))
+
+
+def unmet_expectations(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    expected: Mapping[str, Mapping[str, int | str]],
+) -> list[str]:
+    """Compiles for each architecture that something is expected of.
+
+    Args:
+      function: a function of arrays that calls kernels.
+      args: its arguments, arrays or `jax.ShapeDtypeStruct`s.
+      expected: for an architecture what `expectations` takes:
+        `{"sm_90a": {"wgmma.mma_async": ">=4", "spill_bytes": 0}}`.
+
+    Returns:
+      a sentence for each expectation that is not met, or for why it does not compile.
+
+    Raises:
+      ToolchainMissing: there is no compiler here, so nothing can be said.
+    """
+    sentences = []
+    for arch, conditions in expected.items():
+        try:
+            sentences += expectations(compile_for(function, *args, arch=arch), conditions)
+        except ToolchainMissing:
+            raise
+        except CompileError as error:
+            sentences.append(f"It does not compile for {arch}. {error}")
+    return sentences
 
 
 def answer(
@@ -137,12 +170,7 @@ def _failed(failure: Mapping[str, Any], request: requests.Request, target: Targe
             "plgpu.Mesh) makes one. XLA's own code for jnp operations is not shown here."
         )
     frames = [tuple(f) for f in failure["frames"]]
-    places = [tuple(p) for p in failure["places"]]
-    if not places and clinic.innermost_reader_frame(frames) is None:
-        primitive = re.search(
-            r"Unimplemented primitive in Pallas Mosaic GPU lowering: (\w+)", message
-        )
-        places = request.places(primitive[1]) if primitive else request.places(*_LAUNCHES)[:1]
+    places = _places(failure, request)
     advice = clinic.consult(message, type_name=kind, frames=frames, places=places)
     if advice is None:
         where = clinic.innermost_reader_frame(frames) or (
@@ -159,6 +187,20 @@ def _failed(failure: Mapping[str, Any], request: requests.Request, target: Targe
     if advice.entry == "smem-capacity":
         words = f"{words}\nIt asks for: {_smem(request)}."
     return CompileError(words, original=message, where=advice.where)
+
+
+def _places(failure: Mapping[str, Any], request: requests.Request) -> list[Place]:
+    """The operations that a failure is about: what Mosaic says, else what the program shows."""
+    message = failure["message"]
+    if "nvvm.tcgen05" in message and (found := request.places("tcgen05")):
+        return found  # the message is about fences, which have no line of their own
+    if failure["places"]:
+        return [tuple(p) for p in failure["places"]]
+    if clinic.innermost_reader_frame(failure["frames"]) is not None:
+        return []
+    if missing := _MISSING.search(message):
+        return request.places(missing[1])
+    return request.places(*_LAUNCHES)[:1]
 
 
 def _smem(request: requests.Request) -> str:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from course_lib.compiler import layouts as layouts_module
 from course_lib.compiler.layouts import Layouts
 from course_lib.compiler.listing import Instruction, matches, parse_ptx, parse_sass, with_titles
 from course_lib.diagnostics import Location
+
+# PTX ISA, "Cluster of Cooperative Thread Arrays": the size that is portable.
+_PORTABLE_CLUSTER = 8
 
 if TYPE_CHECKING:
     from course_lib.compiler.view import View
@@ -213,7 +217,23 @@ def from_data(data: Mapping[str, Any], *, arch: str, notes: Iterable[str] = ()) 
       notes: sentences to hand on.
     """
     kernels = tuple(_kernel(k, data["buffers"]) for k in data["kernels"])
-    return Compiled(arch, kernels, tuple(notes))
+    found = [*notes, *(note for k in kernels for note in _notes(k))]
+    return Compiled(arch, kernels, tuple(dict.fromkeys(found)))
+
+
+def _notes(kernel: Kernel) -> Iterator[str]:
+    """What compiles and yet may not launch, or not well."""
+    blocks = math.prod(kernel.cluster)
+    if blocks > _PORTABLE_CLUSTER:
+        yield (
+            f"{kernel.name} asks for clusters of {blocks} blocks, and every card with clusters "
+            f"launches {_PORTABLE_CLUSTER} at most."
+        )
+    if kernel.spill_bytes:
+        yield (
+            f"{kernel.name} keeps more values than fit into registers and moves "
+            f"{kernel.spill_bytes} bytes per lane through memory: use smaller tiles."
+        )
 
 
 def _kernel(raw: Mapping[str, Any], buffers: Iterable[Iterable[str]]) -> Kernel:

@@ -1,6 +1,7 @@
 """JAX's own error messages, for a learner: what they mean in a kernel, and what to do.
 
-The patterns follow JAX's wording; a message in other words stays as it is.
+The clinic knows most of them. Here are those that a first kernel meets while JAX runs
+its body, and that nobody meets later. A message in other words stays as it is.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import re
 
-from course_lib.diagnostics import Finding
+from course_lib.diagnostics import Finding, clinic
 
 _PLACE = "A ref is a place and has no values of its own: ref[...] reads what it holds."
 
@@ -21,23 +22,6 @@ _ADVICE: tuple[tuple[str, str, str], ...] = (
         "when the kernel runs",
         "Use jnp, jax.lax.select, pl.when and pl.ds(start, size) instead; store with "
         "ref[i] = value, without .at.",
-    ),
-    (
-        r"^NameError: Found an unbound axis name: (\w+).*",
-        r"NameError: no axis of the grid is called `\1`",
-        "The names that jax.lax.axis_index knows are those in grid_names=, one for each axis of "
-        "grid=.",
-    ),
-    (
-        r"^ValueError: Invalid shape for `swap`.*Expected shape: (\(.*?\)).*Value shape: "
-        r"(\(.*?\)).*",
-        r"ValueError: a store `ref[...] = value` to a place of shape \1 has a value of shape \2",
-        "Index the ref with the part that the value is for, or make a value of that shape.",
-    ),
-    (
-        r"^ValueError: Invalid dtype for `swap`. Ref dtype: (\w+). Value dtype: (\w+).*",
-        r"ValueError: a store `ref[...] = value` to a ref of \1 has a value of \2",
-        "Make a value of the ref's dtype, if need be with value.astype(ref.dtype).",
     ),
     (
         r"^ValueError: Out of bound slice: start=(\d+), dim=(\d+).*",
@@ -67,10 +51,16 @@ _ADVICE: tuple[tuple[str, str, str], ...] = (
 
 
 def advise(finding: Finding) -> Finding:
-    """The finding of an exception, in words that help; as it is where none are known."""
+    """The finding with words that help, of what stopped a kernel; as it is where none are known."""
     for pattern, instead, fix in _ADVICE:
         match = re.match(pattern, finding.what, re.DOTALL)
         if match:
             what = match.expand(instead) if instead else finding.what
             return dataclasses.replace(finding, what=what, fix=fix)
-    return finding
+    raised = re.match(r"(\w+): (.*)", finding.what, re.DOTALL)
+    name, message = raised.groups() if raised else ("", finding.what)
+    known = clinic.consult(message, type_name=name)
+    if known is None:
+        return finding
+    what = f"{name}: {known.means}" if name else finding.what
+    return dataclasses.replace(finding, what=what, fix=known.change[:1].upper() + known.change[1:])

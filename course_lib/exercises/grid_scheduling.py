@@ -55,7 +55,7 @@ register(
             "`width` divides m."
         ),
         signature="snake(*, m, n, width) -> int32[m, n]",
-        lines=7,
+        lines=6,
         reference=kernels.snake_reference,
         cases=(
             Case((), {"m": 4, "n": 3, "width": 2}),
@@ -88,7 +88,7 @@ register(
         ),
         signature="persistent_product(a: float32[m * 64, k], b: float32[k, n * 64], *, num_sms) "
         "-> (float32[m * 64, n * 64], int32[m, n])",
-        lines=14,
+        lines=8,
         reference=kernels.persistent_product_reference,
         cases=(
             Case(_operands(3, 4, 3), {"num_sms": 5}),

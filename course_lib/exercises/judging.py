@@ -153,7 +153,8 @@ def _failure(outcome: Outcome) -> tuple[str, tuple[str, ...]]:
     finding = verdict.most_important(outcome.errors)
     fault = verdict.fault_of(finding)
     if fault != "exception":
-        return fault, verdict.describe_finding(finding)
+        advised = advise(finding) if fault == "unsupported" else finding
+        return fault, verdict.describe_finding(advised)
     if finding.what.startswith(_NOT_DONE):
         return "not-done", ()
     if finding.what.startswith(WrongReturn.__name__):

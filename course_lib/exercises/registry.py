@@ -29,6 +29,7 @@ _ID = re.compile(r"[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*")
 _SOLUTIONS = Path(__file__).resolve().parents[2] / "solutions"
 # The other modules of this package are chapters.
 _ENGINE_MODULES = {
+    "advice",
     "cases",
     "compare",
     "judging",

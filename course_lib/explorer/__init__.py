@@ -4,6 +4,7 @@
     explore.registers("WGMMA", 64, 16)                 # element -> warp, lane, register
     explore.banks("WGMMA", 64, 64, bits=32, tile=(8, 32))
     explore.tmem(128, 64)
+    explore.pipeline(stages=3)
     explore.waves(order="tiled", width=4)
 
 Views are anywidget classes over JavaScript modules in this folder. They compute
@@ -16,10 +17,12 @@ from __future__ import annotations
 
 from course_lib.explorer.layout_widgets import (
     Banks,
+    Pipelines,
     Registers,
     Smem,
     Tmem,
     banks,
+    pipeline,
     registers,
     smem,
     tmem,
@@ -28,11 +31,13 @@ from course_lib.explorer.wave_widget import Waves, waves
 
 __all__ = [
     "Banks",
+    "Pipelines",
     "Registers",
     "Smem",
     "Tmem",
     "Waves",
     "banks",
+    "pipeline",
     "registers",
     "smem",
     "tmem",

@@ -68,6 +68,7 @@ function inkOn(colour) {
 
 const HEAD = 34; // room for the numbers along the top
 const SIDE = 46; // and at the left
+const MANY = 256; // cells that stand out enough when all others are faint
 const MAX_HEIGHT = 430;
 const MAX_HEIGHT_FEW_ROWS = 620; // of up to 64 rows, whose numbers can then be read
 
@@ -93,7 +94,7 @@ class Panel {
     const width = this.node.clientWidth || 480;
     const cell = Math.min(this.data.widest ?? 34, (width - SIDE - 2) / cols);
     const most = (rows <= 64 ? MAX_HEIGHT_FEW_ROWS : MAX_HEIGHT) / rows;
-    const height = Math.min(most, Math.max(Math.min(cell, this.data.tallest ?? 24), 12));
+    const height = Math.min(most, Math.max(Math.min(cell, this.data.tallest ?? 24), this.data.shortest ?? 12));
     this.cell = [cell, height];
     this.size = [width, Math.ceil(HEAD + height * rows + 2)];
   }
@@ -180,24 +181,42 @@ class Panel {
 
   /** Base and highlights: `marks` is {cells, faint}: outlined cells, and whether to dim the rest. */
   paint(marks = this.marks ?? { cells: [] }) {
+    const before = this.marks;
     this.marks = marks;
     if (!this.data) return;
-    if (!this.base) {
-      this.measure();
-      this.paintBase();
-      const dpr = window.devicePixelRatio || 1;
-      this.canvas.width = Math.round(this.size[0] * dpr);
-      this.canvas.height = Math.round(this.size[1] * dpr);
-      this.canvas.style.height = `${this.size[1]}px`;
-    }
+    const whole = !this.base || marks.faint || before?.faint || this.data.moving || this.moved;
+    if (!this.base) this.makeBase();
+    this.moved = Boolean(this.data.moving);
+    const dpr = window.devicePixelRatio || 1;
     const ctx = this.canvas.getContext("2d");
     ctx.setTransform(1, 0, 0, 1, 0, 0);
-    ctx.drawImage(this.base, 0, 0);
-    const dpr = window.devicePixelRatio || 1;
+    if (whole) ctx.drawImage(this.base, 0, 0);
+    else for (const i of before.cells) this.restore(ctx, i, dpr);
     ctx.scale(dpr, dpr);
     if (this.data.moving) this.paintMoving(ctx);
     if (marks.faint) this.paintFaint(ctx, marks.cells);
     this.outline(ctx, marks.cells);
+  }
+
+  makeBase() {
+    this.measure();
+    this.paintBase();
+    const dpr = window.devicePixelRatio || 1;
+    this.canvas.width = Math.round(this.size[0] * dpr);
+    this.canvas.height = Math.round(this.size[1] * dpr);
+    this.canvas.style.height = `${this.size[1]}px`;
+  }
+
+  /** Puts back what an outline of cell `i` was painted over. */
+  restore(ctx, i, dpr) {
+    const { cols } = this.data;
+    const [w, h] = this.cell;
+    const room = 8; // of the outline around the cell
+    const x = Math.max(0, Math.floor((SIDE + (i % cols) * w - room) * dpr));
+    const y = Math.max(0, Math.floor((HEAD + Math.floor(i / cols) * h - room) * dpr));
+    const wide = Math.min(this.base.width - x, Math.ceil((w + 2 * room) * dpr));
+    const tall = Math.min(this.base.height - y, Math.ceil((h + 2 * room) * dpr));
+    if (wide > 0 && tall > 0) ctx.drawImage(this.base, x, y, wide, tall, x, y, wide, tall);
   }
 
   paintFaint(ctx, cells) {
@@ -226,7 +245,7 @@ class Panel {
       }
       ctx.stroke();
     };
-    if (!cells.length) return;
+    if (!cells.length || (this.marks.faint && cells.length > MANY)) return;
     draw(this.view.theme.back, Math.min(w, h) > 12 ? 4 : 3);
     draw(this.view.theme.mark, Math.min(w, h) > 12 ? 2 : 1.5);
   }
@@ -265,6 +284,7 @@ class Panel {
  * `study(state)`: {panels: [two], legend, sentence, table, code}; throws an Error in words;
  * `point(study, state, panel, cell)`: {marks: [cells, cells], faint, text, bits};
  * `pick(study, state, panel, cell)`: what a click changes in the state, or null;
+ * `stacked`: whether the panels lie one above the other;
  * `step`: the key that Page Up and Page Down and the buttons step through, with `steps(study)`.
  */
 export function renderView(spec, { model, el }) {
@@ -307,7 +327,7 @@ class LayoutView {
     this.buttons = this.makeButtons();
     for (const panel of this.panels) panel.canvas.setAttribute("aria-describedby", id);
     this.stale = make("div", { class: "mgx-main" }, this.sentence,
-      make("div", { class: "mgx-panels" }, ...this.panels.map((p) => p.node)),
+      make("div", { class: this.spec.stacked ? "mgx-panels mgx-stacked" : "mgx-panels" }, ...this.panels.map((p) => p.node)),
       this.legend, this.inspector, this.bits, this.table,
       make("details", {}, make("summary", {}, "The same as plgpu code"), this.code));
     this.root = make("section", { class: "mgx", "aria-label": this.spec.label, "data-lm-suppress-shortcuts": "true" },
@@ -419,10 +439,18 @@ class LayoutView {
     this.showBits(found.bits);
   }
 
+  /** The table of address bits; only what changes is touched, since this follows the mouse. */
   showBits(rows = []) {
-    this.bits.replaceChildren(...rows.map(([name, bits, marked], k) =>
-      make("tr", {}, make("th", { scope: "row" }, name), ...bits.map((bit, i) =>
-        make("td", marked.includes(i) ? { class: k === rows.length - 1 ? "mgx-new" : "mgx-on" } : {}, String(bit))))));
+    if (rows.length !== this.bits.rows.length) {
+      this.bits.replaceChildren(...rows.map(([name, bits]) =>
+        make("tr", {}, make("th", { scope: "row" }, name), ...bits.map(() => make("td", {}, "0")))));
+    }
+    rows.forEach(([, bits, marked], k) => bits.forEach((bit, i) => {
+      const cell = this.bits.rows[k].cells[i + 1];
+      const mark = !marked.includes(i) ? "" : k === rows.length - 1 ? "mgx-new" : "mgx-on";
+      if (cell.firstChild.data !== String(bit)) cell.firstChild.data = String(bit);
+      if (cell.className !== mark) cell.className = mark;
+    }));
   }
 
   pick(panel, cell) {

@@ -14,11 +14,14 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
 
 from course_lib.diagnostics import CourseError
 from course_lib.figures import style
 from course_lib.layouts import registers
 from course_lib.layouts.banks import Transfer
+from course_lib.layouts.pipeline import Pipeline
 from course_lib.layouts.registers import CATALOG, named
 from course_lib.layouts.smem import SmemRef, bank
 from course_lib.layouts.tiling import Array, Shape, Tiling
@@ -46,10 +49,11 @@ class Panel:
 
 @dataclasses.dataclass(frozen=True)
 class Drawing:
-    """What a view shows: a sentence and two panels."""
+    """What a view shows: a sentence, two panels, and what their colours mean."""
 
     sentence: str
     panels: tuple[Panel, Panel]
+    legend: tuple[tuple[str, str], ...]
 
     def figure(self) -> Figure:
         """Both panels side by side, the sentence above."""
@@ -57,6 +61,8 @@ class Drawing:
         fig.suptitle(self.sentence, fontsize=9, x=0.01, ha="left", wrap=True)
         for ax, panel in zip(fig.subplots(1, 2), self.panels, strict=True):
             _draw(ax, panel)
+        patches = [Patch(facecolor=colour, label=words) for colour, words in self.legend]
+        fig.legend(handles=patches, loc="outside lower left", ncols=4, fontsize=8, frameon=False)
         return fig
 
 
@@ -71,6 +77,8 @@ def _draw(ax: Axes, panel: Panel) -> None:
     ax.set_xlabel(panel.columns_are, fontsize=8)
     ax.set_ylabel(panel.rows_are, fontsize=8)
     ax.tick_params(labelsize=7)
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_locator(MaxNLocator(integer=True))
 
 
 def ramp(count: int) -> tuple[str, ...]:
@@ -118,7 +126,16 @@ def smem(ref: SmemRef, *, after: bool, colour: str) -> Drawing:
     shown = ref if after else dataclasses.replace(ref, swizzle=None)
     values, palette = _smem_colours(shown, colour)
     left = Panel(f"The logical matrix, {ref.view_shape}", values.astype(np.int16), palette)
-    return Drawing(_smem_sentence(ref, shown, after), (left, memory_panel(shown, values, palette)))
+    right = memory_panel(shown, values, palette)
+    sentence = _smem_sentence(ref, shown, after)
+    return Drawing(sentence, (left, right), _smem_legend(colour, palette))
+
+
+def _smem_legend(colour: str, palette: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    if colour == "bank":
+        return tuple((palette[b], f"bank {b}") for b in (0, 8, 16, 31))
+    words = {"chunk": "16-byte chunk {}", "phase": "XORed with {}"}.get(colour, f"{colour} {{}}")
+    return tuple((c, words.format(i)) for i, c in enumerate(palette))
 
 
 def _smem_colours(ref: SmemRef, colour: str) -> tuple[Array, tuple[str, ...]]:
@@ -175,7 +192,10 @@ def register_view(name: str, shape: Shape, bits: int, *, colour: str) -> Drawing
         "4 rows a warp",
         "lane, modulo 8",
     )
-    return Drawing(f"{name}: {CATALOG[name].what}.", (left, right))
+    last = len(palette) - 1
+    marked = range(4) if colour == "warp" else sorted({0, last // 3, 2 * last // 3, last})
+    legend = tuple((palette[i], f"{colour} {i}") for i in marked)
+    return Drawing(f"{name}: {CATALOG[name].what}.", (left, right), legend)
 
 
 # ---- bank conflicts ----
@@ -199,7 +219,15 @@ def bank_view(name: str, ref: SmemRef, *, front: int) -> Drawing:
     table[list(by_word)] = list(by_word.values())
     title = "Each bank gives one word at a time"
     left = Panel(title, turns, CONFLICT_COLOURS, "bank", "turn")
-    return Drawing(transfer.summary(), (left, memory_panel(ref, table[words], CONFLICT_COLOURS)))
+    right = memory_panel(ref, table[words], CONFLICT_COLOURS)
+    meanings = (
+        "asked for by one lane",
+        "by several: broadcast",
+        "several words of a bank: conflict",
+    )
+    return Drawing(
+        transfer.summary(), (left, right), tuple(zip(CONFLICT_COLOURS, meanings, strict=True))
+    )
 
 
 # ---- tensor memory ----
@@ -222,7 +250,28 @@ def tmem_view(ref: TmemRef) -> Drawing:
         f"{ref.columns} of 512 columns; an allocation of {ref.allocated}."
     )
     title = "Tensor memory: 128 lanes x 512 columns of 32 bits"
-    return Drawing(sentence, (left, Panel(title, memory, palette, "lane", "column")))
+    meanings = (*(f"warp {w} only" for w in range(4)), "allocated, not used")
+    right = Panel(title, memory, palette, "lane", "column")
+    return Drawing(sentence, (left, right), tuple(zip(palette, meanings, strict=True)))
+
+
+# ---- pipelines ----
+
+
+def pipeline_view(pipeline: Pipeline) -> Drawing:
+    """What each slot does over time, and when loads are issued and the tensor cores work."""
+    slots = np.full((pipeline.stages, pipeline.total), -1, np.int16)
+    units = np.full((2, pipeline.total), -1, np.int16)
+    for k, (issued, arrived, begins, ends) in enumerate(pipeline.times.tolist()):
+        slot = slots[k % pipeline.stages]
+        slot[issued:arrived], slot[arrived:begins], slot[begins:ends] = 0, 1, 2
+        units[0, issued : issued + pipeline.issue] = 0
+        units[1, begins:ends] = 2
+    palette = ("#e69f00", "#56b4e9", "#009e73")
+    left = Panel("Slots of shared memory", slots, palette, "slot", "time")
+    right = Panel("Loads issued, and MMAs", units, palette, "0: TMA, 1: MMA", "time")
+    meanings = ("loading", "full, waits", "being computed on")
+    return Drawing(pipeline.summary(), (left, right), tuple(zip(palette, meanings, strict=True)))
 
 
 def smem_ref(

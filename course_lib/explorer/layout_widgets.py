@@ -21,11 +21,23 @@ from course_lib import figures
 from course_lib.diagnostics import CourseError
 from course_lib.explorer import layout_pictures as pictures
 from course_lib.explorer.bundle import FOLDER, bundle
+from course_lib.layouts.pipeline import Pipeline
 from course_lib.layouts.smem import SmemRef
 from course_lib.layouts.tiling import listed
 from course_lib.layouts.tmem import TmemRef
 
-__all__ = ["Banks", "Registers", "Smem", "Tmem", "banks", "registers", "smem", "tmem"]
+__all__ = [
+    "Banks",
+    "Pipelines",
+    "Registers",
+    "Smem",
+    "Tmem",
+    "banks",
+    "pipeline",
+    "registers",
+    "smem",
+    "tmem",
+]
 
 _PICTURE_PX = 760
 
@@ -193,6 +205,51 @@ class Tmem(LayoutView):
                 collective=self.collective,
             )
         )
+
+
+class Pipelines(LayoutView):
+    """A software pipeline over time.
+
+    Attributes:
+      steps, stages, latency, issue, mma: as in `course_lib.layouts.pipeline.Pipeline`.
+    """
+
+    _esm = bundle("pipeline_view.mjs")
+
+    steps = traitlets.Int(12).tag(sync=True)
+    stages = traitlets.Int(3).tag(sync=True)
+    latency = traitlets.Int(8).tag(sync=True)
+    issue = traitlets.Int(2).tag(sync=True)
+    mma = traitlets.Int(4).tag(sync=True)
+
+    def drawing(self) -> pictures.Drawing:
+        return pictures.pipeline_view(
+            Pipeline(
+                steps=self.steps,
+                stages=self.stages,
+                latency=self.latency,
+                issue=self.issue,
+                mma=self.mma,
+            )
+        )
+
+
+def pipeline(
+    stages: int = 3, *, steps: int = 12, latency: int = 8, issue: int = 2, mma: int = 4
+) -> Pipelines:
+    """A view of a software pipeline: what each slot does, and when the tensor cores work.
+
+    Args:
+      stages: slots of shared memory.
+      steps: steps along K.
+      latency: from the issue of a load to its arrival, in any unit of time.
+      issue: between the issues of two loads, at least.
+      mma: how long the computation of a step takes.
+
+    Raises:
+      CourseError: a number that does not fit.
+    """
+    return _checked(Pipelines(steps=steps, stages=stages, latency=latency, issue=issue, mma=mma))
 
 
 def smem(

@@ -12,10 +12,12 @@ import json
 import re
 from pathlib import Path
 
+from course_lib.diagnostics import CourseError
 from course_lib.explorer.bundle import FOLDER, bundle
 from course_lib.explorer.wave_widget import Waves
+from course_lib.layouts.tiling import listed
 
-__all__ = ["PAGE", "build_page", "write_page"]
+__all__ = ["PAGE", "address", "build_page", "write_page"]
 
 PAGE = FOLDER / "index.html"
 
@@ -24,6 +26,7 @@ VIEWS = {
     "registers": ("Registers", "register_view.mjs", "registerSpec.state"),
     "banks": ("Bank conflicts", "bank_view.mjs", "bankSpec.state"),
     "tmem": ("Tensor memory", "tmem_view.mjs", "tmemSpec.state"),
+    "pipeline": ("Pipelines", "pipeline_view.mjs", "pipelineSpec.state"),
     "waves": ("Waves of blocks", "waves.mjs", None),
 }
 _NOT_STATE = {"comm", "layout", "tabbable", "tooltip"}
@@ -62,6 +65,18 @@ def build_page() -> str:
 
 
 _STYLES = ("page.css", "explorer.css", "waves.css")
+
+
+def address(view: str = "") -> str:
+    """The page's `file:` address, opened at a view, as "smem" or "#smem?columns=128".
+
+    Raises:
+      CourseError: there is no such view.
+    """
+    wanted = view.removeprefix("#")
+    if wanted and wanted.split("?")[0] not in VIEWS:
+        raise CourseError(f"view {view!r} is none of {listed(VIEWS)}.")
+    return PAGE.as_uri() + (f"#{wanted}" if wanted else "")
 
 
 def write_page(path: Path = PAGE) -> Path:

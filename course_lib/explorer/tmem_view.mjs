@@ -87,8 +87,10 @@ function pointTmem(s, state, panel, cell) {
   const mine = [];
   const own = (i) => placeParts(s.held, s.places[i])[0] >> 5 === state.warp;
   for (let i = 0; i < s.panels[0].value.length; i++) if (own(i)) mine.push(i);
+  const lanes = Array.from({ length: 32 * s.allocated }, (_, i) =>
+    (32 * state.warp + Math.floor(i / s.allocated)) * TMEM_COLUMNS + (i % s.allocated));
   return {
-    marks: [mine, []], faint: [true, false],
+    marks: [mine, lanes], faint: [true, true],
     text: `Warp ${state.warp} may read lanes ${32 * state.warp} to ${32 * state.warp + 31}: ${withThousands(mine.length)} elements of the array.`,
   };
 }

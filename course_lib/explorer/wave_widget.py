@@ -178,7 +178,8 @@ def waves(
         wave=wave,
     )
     try:
-        last = len(view.study().waves) - 1
+        study = view.study()
+        last = len(study.traffic) - 1  # counts everything, and so finds what does not fit
         if not 0 <= wave <= last:
             raise CourseError(f"wave = {wave} does not exist: these are waves 0 to {last}.")
     except CourseError:

@@ -122,8 +122,9 @@ export function conclude(s) {
   const against = s.state.order === "row-major" ? "" :
     ` Row-major order: ${bytesInWords(rowMajor)}.`;
   const { last, concurrent } = s.quant;
-  const tail = last === concurrent ? "The last wave is full." :
-    `The last wave computes ${last} instead of ${concurrent}: ` +
+  const word = waveWord(s.state);
+  const tail = last === concurrent ? `The last ${word} is full.` :
+    `The last ${word} computes ${last} instead of ${concurrent}: ` +
     `${Math.round(s.quant.busy * 100)}% of all places have work.`;
   return (
     `All of it reads ${bytesInWords(mine)} from HBM; reading every byte of A and B once would be ` +
@@ -144,7 +145,7 @@ function cap(text) {
 }
 
 function percent(part, whole) {
-  return whole ? ` (${Math.round((100 * part) / whole)}%)` : "";
+  return `${Math.round((100 * part) / whole)}%`;
 }
 
 function inspectTile(s, wave, [mi, ni]) {
@@ -267,7 +268,7 @@ function paintBand(ctx, [x, y, w, h], direction, fill, held, colours) {
   const inset = Math.min(w, h) > 6 ? 1 : 0.5;
   ctx.fillStyle = fill ?? colours.later;
   ctx.fillRect(x, y, w - inset, h - inset);
-  const strip = Math.max(2, Math.min(5, Math.min(w, h) * 0.25));
+  const strip = Math.max(1, Math.min(5, Math.min(w, h) * 0.25));
   ctx.fillStyle = colours.l2;
   if (direction === "row") ctx.fillRect(x, y + h - inset - strip, (w - inset) * held, strip);
   else ctx.fillRect(x + w - inset - strip, y, strip, (h - inset) * held);
@@ -411,11 +412,11 @@ function field([name, label, values, texts]) {
 }
 
 const LEGEND = [
-  ["now", "computed now; the number is the block's"],
+  ["now", "computed now"],
   ["done", "computed before"],
   ["a", "rows of A read now"],
   ["b", "columns of B read now"],
-  ["l2", "strip: share in L2 after this wave"],
+  ["l2", "strip: share in L2 afterwards"],
 ];
 const BAR_LEGEND = [
   ["first", "read for the first time"],
@@ -463,8 +464,11 @@ function build(el) {
   ui.bars = element("canvas", { class: "mgw-bars", role: "img" });
   ui.sentence = element("p", { class: "mgw-sentence" });
   ui.scale = element("p", { class: "mgw-scale" });
+  const colours = legend(LEGEND);
+  ui.nowText = element("span");
+  colours.firstChild.append(ui.nowText);
   ui.main = element("div", { class: "mgw-main" },
-    element("div", { class: "mgw-picture" }, ui.canvas, legend(LEGEND), ui.inspector),
+    element("div", { class: "mgw-picture" }, ui.canvas, colours, ui.inspector),
     element("div", { class: "mgw-numbers" }, ui.table, ui.sentence, ui.scale, ui.bars, legend(BAR_LEGEND)));
   ui.root = element(
     "section",
@@ -497,7 +501,8 @@ function tableRows(s, wave) {
     row("Together", (c) => withCommas(c.touched.a_rows + c.touched.b_columns), "strong"),
     row("In bytes", (c) => bytesInWords(inputBytes(s.mm, c.touched))),
     row("Requests", (c) => withCommas(requests(c)), "rule"),
-    row("Hits", (c) => withCommas(c.t.hits) + percent(c.t.hits, requests(c))),
+    row("Hits", (c) => withCommas(c.t.hits)),
+    row("Hit rate", (c) => percent(c.t.hits, requests(c))),
     row("First reads", (c) => withCommas(c.t.compulsory)),
     row("Evicted before", (c) => withCommas(c.t.capacity)),
     row("From HBM", (c) => bytesInWords(c.t.compulsory_bytes + c.t.capacity_bytes), "strong"),
@@ -602,6 +607,8 @@ class View {
     this.geometry = paint(this.ui.canvas, this.study, wave, this.cursor, this.colours);
     paintBars(this.ui.bars, this.study, wave, this.colours);
     this.ui.inspector.textContent = this.inspect(wave);
+    const numbered = labelSize(this.study, this.geometry.side) > 0;
+    this.ui.nowText.textContent = numbered ? "; the number is the block's" : "";
   }
 
   inspect(wave) {

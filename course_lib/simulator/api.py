@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from course_lib.diagnostics import CourseError, Finding, Severity, own_frame
+from course_lib.diagnostics import CourseError, Finding, Severity, clinic, own_frame
 from course_lib.simulator import ir
 from course_lib.simulator.machine.faults import Fault
 from course_lib.simulator.machine.host import Host
@@ -23,6 +23,7 @@ def simulate(
     arch: str = "sm_90a",
     schedule: str | int = "in_order",
     max_steps: int = MAX_STEPS,
+    timeline: bool = False,
 ) -> Report:
     """Runs `f(*args)` with its Mosaic GPU kernels on the model of the GPU.
 
@@ -34,6 +35,7 @@ def simulate(
       schedule: "in_order"; "adversarial": asynchronous effects land as late (or as early) as
         the rules allow; or an int, the seed of a random schedule.
       max_steps: how many operations may be simulated.
+      timeline: whether to keep the time, too (by a documented cost model; slower).
 
     Returns:
       The value (numpy arrays) and the findings. It never raises for what the kernel does.
@@ -56,8 +58,9 @@ def simulate(
         )
     leaves = frontend.leaves(args)
     report = _run(
-        program, leaves, arch, schedule, max_steps, lambda op, xs: frontend.bind(program, op, xs)
-    )
+        program, leaves, arch, schedule, max_steps,
+        lambda op, xs: frontend.bind(program, op, xs), timeline=timeline,
+    )  # fmt: skip
     if report.value is None:
         return report
     value = frontend.unflatten(tree, report.value)
@@ -78,20 +81,24 @@ def replay(
     arch: str = "sm_90a",
     schedule: str | int = "in_order",
     max_steps: int = MAX_STEPS,
+    timeline: bool = False,
 ) -> Report:
     """Runs a program (of `trace_kernels`, or loaded from a file) without JAX.
 
     `inputs` are the flat arguments, numpy arrays. The report's value is the flat list of
     results. Where the process that traced the program still holds it, JAX helps out.
     """
-    return _run(program, list(inputs), arch, schedule, max_steps, None)
+    return _run(program, list(inputs), arch, schedule, max_steps, None, timeline=timeline)
 
 
 def _run(
     program: ir.Program, inputs: Sequence[Any], arch: str, schedule: str | int, max_steps: int,
-    fallback: Fallback | None,
+    fallback: Fallback | None, *, timeline: bool = False,
 ) -> Report:  # fmt: skip
-    machine = Machine(program, arch=arch, schedule=schedule, max_steps=max_steps, fallback=fallback)
+    machine = Machine(
+        program, arch=arch, schedule=schedule, max_steps=max_steps, fallback=fallback,
+        timeline=timeline,
+    )  # fmt: skip
     value: list[Any] | None
     try:
         value = [_numpy(v) for v in Host(machine).run(program.entry, inputs)]
@@ -100,8 +107,9 @@ def _run(
     except Fault as fault:
         machine.recorder.add(fault.rule, f"{fault}.", op=getattr(fault, "op", None))
         value = None
+    times = machine.clockwork.timeline() if machine.clockwork else None
     resources = Resources(machine.kernels, machine.peak_smem, machine.peak_tmem, machine.steps)
-    return Report(value, tuple(machine.recorder.found), None, resources)
+    return Report(value, tuple(machine.recorder.found), times, resources)
 
 
 def _numpy(value: Any) -> Any:

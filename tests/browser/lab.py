@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import json
 import os
 import secrets
 import signal
@@ -17,9 +19,37 @@ from pathlib import Path
 START_S = 60.0
 
 
+@dataclasses.dataclass(frozen=True)
+class Lab:
+    """A running JupyterLab.
+
+    Attributes:
+      address: "http://127.0.0.1:port".
+      token: what it asks for.
+    """
+
+    address: str
+    token: str
+
+    def page(self, path: str = "") -> str:
+        """The URL that opens a file, with no memory of earlier visits."""
+        return f"{self.address}/lab/tree/{path}?token={self.token}&reset"
+
+    def wait_for_kernel(self) -> None:
+        """Returns once a page is connected to an idle kernel; cells run before are lost."""
+        end = time.monotonic() + START_S
+        while time.monotonic() < end:
+            with urllib.request.urlopen(f"{self.address}/api/kernels?token={self.token}") as answer:
+                kernels = json.load(answer)
+            if any(k["execution_state"] == "idle" and k["connections"] for k in kernels):
+                return
+            time.sleep(0.2)
+        raise RuntimeError(f"no page was connected to an idle kernel within {START_S:.0f} s")
+
+
 @contextlib.contextmanager
-def jupyter_lab(folder: Path, *, theme: str = "JupyterLab Light") -> Iterator[str]:
-    """Serves `folder`; yields the address, to which `/tree/NAME.ipynb?token=...` is added.
+def jupyter_lab(folder: Path, *, theme: str = "JupyterLab Light") -> Iterator[Lab]:
+    """Serves `folder` until the block ends.
 
     The server's configuration, settings and workspaces lie in `folder/.jupyter`,
     so that nothing of the user's own JupyterLab is read or written.
@@ -44,8 +74,9 @@ def jupyter_lab(folder: Path, *, theme: str = "JupyterLab Light") -> Iterator[st
             command, env=environment, stdout=log, stderr=log, start_new_session=True
         )
     try:
-        _wait(f"http://127.0.0.1:{port}/api/status?token={token}", server)
-        yield f"http://127.0.0.1:{port}/lab{{}}?token={token}&reset"
+        lab = Lab(f"http://127.0.0.1:{port}", token)
+        _wait(f"{lab.address}/api/status?token={token}", server)
+        yield lab
     finally:
         os.killpg(server.pid, signal.SIGTERM)
         try:

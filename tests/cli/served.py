@@ -12,6 +12,8 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
+
 _LOCALLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -58,9 +60,15 @@ class Running:
         """Presses Ctrl-C and returns the exit status."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
-        assert self.process.stdout is not None
-        self.said += self.process.stdout.read().splitlines()
-        return self.process.wait(60)
+        try:
+            rest, _ = self.process.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            for process in psutil.Process(self.process.pid).children(recursive=True):
+                process.kill()
+            self.process.kill()
+            raise
+        self.said += rest.splitlines()
+        return self.process.returncode
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import re
+import signal
 import socket
 import sys
 from collections.abc import Iterator
@@ -68,6 +69,18 @@ def test_ending_the_command_ends_the_server(tmp_path: Path) -> None:
         processes = _children(server)
         server.process.terminate()
         assert server.process.wait(60) == 0
+    assert psutil.wait_procs(processes, timeout=20)[1] == []
+
+
+def test_ctrl_c_works_although_it_was_ignored_when_we_were_started(tmp_path: Path) -> None:
+    """As in a script's background jobs, and in some CI systems."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        server = Running(tmp_path)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    processes = _children(server)
+    assert server.stop() == 0
     assert psutil.wait_procs(processes, timeout=20)[1] == []
 
 

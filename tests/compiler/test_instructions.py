@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from course_lib.compiler import compile_for, expectations
+from course_lib.compiler import compile_for, expectations, unmet_expectations
 from course_lib.kernels import matmul_blackwell, matmul_hopper
 from tests.compiler.kernels import scale, scale_through_smem, spec
 
@@ -106,3 +106,12 @@ def test_two_architectures_in_turn():
 def test_arrays_do_as_well_as_shapes():
     x = jax.random.normal(jax.random.key(0), (1024, 128))
     assert compile_for(scale, x).ptx == compile_for(scale, spec(1024, 128)).ptx
+
+
+def test_expectations_of_several_architectures():
+    expected = {"sm_90a": {"LDG": ">0", "wgmma": ">=1"}, "sm_100a": {"LDG": ">0"}}
+    assert unmet_expectations(scale, (spec(1024, 128),), expected) == [
+        "Compiled for sm_90a it has 0 wgmma instructions; expected at least 1."
+    ]
+    [sentence] = unmet_expectations(matmul_hopper.matmul, SQUARE, {"sm_100a": {"UTCHMMA": ">0"}})
+    assert sentence.startswith("It does not compile for sm_100a. wgmma is Hopper's")

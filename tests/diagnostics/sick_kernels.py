@@ -335,7 +335,7 @@ def multiply_in_tmem(a, b):
     def body(a_gmem, b_gmem, o_gmem, a_smem, b_smem, acc, bar, done):
         plgpu.copy_gmem_to_smem(a_gmem, a_smem, bar)  # sick
         plgpu.copy_gmem_to_smem(b_gmem, b_smem, bar)  # sick
-        plgpu.barrier_wait(bar)  # sick
+        plgpu.barrier_wait(bar)
         plgpu.tcgen05_mma(acc, a_smem, b_smem, done, accumulate=False)  # sick
         plgpu.barrier_wait(done)
         o_gmem[...] = plgpu.async_load_tmem(acc)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
+from course_lib import simulate
 from course_lib.compiler import CompileError, compile_for
 from course_lib.diagnostics import Severity, clinic
 from tests.diagnostics import sick_kernels
@@ -121,6 +122,16 @@ def test_advice_is_a_finding_too():
     assert "300000" in finding.why
     assert str(finding.location) == "kernel.py:12"
     assert len(str(finding).splitlines()) <= 12
+
+
+def test_the_model_and_the_checks_say_it_too():
+    """`run`, `simulate` and `check` report the same exception as a finding."""
+    [finding] = simulate(sick_kernels.unknown_axis, _normal(8, 128)).findings
+    assert finding.what.startswith("NameError: Found an unbound axis name: rows")
+    assert "grid_names" in finding.fix
+    assert str(finding.location).startswith("sick_kernels.py:")
+    [other] = simulate(sick_kernels.on_vector, _normal(128), lambda ref: 1 / 0).findings
+    assert (other.why, other.fix) == ("", "")
 
 
 def test_shortened_messages_are_the_same_at_every_run():

@@ -93,10 +93,10 @@ def has_a_spec_too_many(x_gmem, y_gmem, x_smem, loaded):
 
 
 SLIPS = [
-    (stores_a_row_in_all, "a place of shape (64, 128) has a value of shape (128,)"),
-    (stores_integers, "to a ref of float32 has a value of int32"),
-    (asks_for_another_axis, "no axis of the grid is called `rows`"),
-    (asks_for_another_axis, "grid_names="),
+    (stores_a_row_in_all, "A value of shape (128,) is stored into a place of shape (64, 128)"),
+    (stores_integers, "int32 values are stored into a float32 ref"),
+    (asks_for_another_axis, "has no axis called `rows`"),
+    (asks_for_another_axis, "Add `rows` to grid_names"),
     (swaps_start_and_size, "a slice begins at 640, in 64 elements"),
     (slices_as_in_python, "known only when the kernel runs"),
     (multiplies_a_ref, "ref[...] reads what it holds"),
@@ -114,6 +114,20 @@ def test_a_slip_is_answered_in_words_that_help(exercises, body, says):
     assert verdict.fault == "exception"
     assert says in " ".join(str(verdict).split())
     assert "test_advice.py:" in str(verdict)
+
+
+def copies_without_a_barrier(x_gmem, y_gmem, x_smem, loaded):
+    plgpu.copy_gmem_to_smem(x_gmem.at[_rows()], x_smem)
+    plgpu.barrier_wait(loaded)
+    y_gmem[_rows()] = 2 * x_smem[...]
+
+
+def test_a_copy_without_a_barrier_is_told_what_it_lacks(exercises):
+    verdict = judge("practice.double", _kernel(copies_without_a_barrier), native=False)
+    assert verdict.fault == "unsupported"
+    said = " ".join(str(verdict).split())
+    assert "without a barrier, its third argument" in said
+    assert "pass it as the third argument, and barrier_wait on it" in said
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 from course_lib import explorer
 from course_lib.diagnostics import CourseError
 from course_lib.explorer import page
-from course_lib.explorer.layout_widgets import Banks, LayoutView, Registers, Smem, Tmem
+from course_lib.explorer.layout_widgets import Banks, LayoutView, Pipelines, Registers, Smem, Tmem
 from course_lib.layouts.registers import CATALOG, named
 from course_lib.layouts.smem import bank
 from tests.explorer import node
@@ -25,6 +25,7 @@ VIEWS: dict[str, type[LayoutView]] = {
     "registers": Registers,
     "banks": Banks,
     "tmem": Tmem,
+    "pipeline": Pipelines,
 }
 
 
@@ -51,6 +52,10 @@ def states() -> list[tuple[str, dict[str, Any]]]:
     ):
         made.append(
             ("tmem", {"rows": rows, "bits": bits, "packed": packed, "collective": collective})
+        )
+    for stages, latency, issue, mma in itertools.product((1, 2, 5, 70), (1, 9), (1, 6), (2, 5)):
+        made.append(
+            ("pipeline", {"stages": stages, "latency": latency, "issue": issue, "mma": mma})
         )
     made += [
         ("smem", {"rows": 512, "columns": 512}),
@@ -157,6 +162,8 @@ def test_the_code_runs_as_far_as_a_machine_without_a_gpu_can_run_it() -> None:
         ("registers", {"register_layout": "WG_STRIDED"}),
         ("registers", {"register_layout": "WGMMA_ROW", "columns": 64}),
         ("registers", {"register_layout": "TCGEN05", "rows": 128, "bits": 32}),
+        ("pipeline", {}),
+        ("pipeline", {"stages": 6, "steps": 4}),
         ("banks", {}),
         ("banks", {"bits": 32, "tile_columns": 32}),
     ]
@@ -182,6 +189,7 @@ def test_the_code_for_tensor_memory_is_an_expression_of_plgpu() -> None:
         lambda: explorer.smem(16, 64, tile=None, swizzle=None, colour="tile"),
         lambda: explorer.registers("WGMMA_ROW", columns=64, thread=5),
         lambda: explorer.banks("WGMMA", bits=32, tile=(8, 32)),
+        lambda: explorer.pipeline(2, mma=3),
         lambda: explorer.tmem(64, 32, bits=32, collective=True),
     ],
 )

@@ -1,10 +1,12 @@
 // What the layout views compute, without a page to show it on.
 import { bankSpec } from "../../course_lib/explorer/bank_view.mjs";
+import { pipelineSpec } from "../../course_lib/explorer/pipeline_view.mjs";
 import { registerSpec } from "../../course_lib/explorer/register_view.mjs";
 import { smemSpec } from "../../course_lib/explorer/smem_view.mjs";
 import { tmemSpec } from "../../course_lib/explorer/tmem_view.mjs";
 
-const specs = { smem: smemSpec, registers: registerSpec, banks: bankSpec, tmem: tmemSpec };
+const specs = { smem: smemSpec, registers: registerSpec, banks: bankSpec, tmem: tmemSpec,
+  pipeline: pipelineSpec };
 
 export const state = (name) => specs[name].state;
 

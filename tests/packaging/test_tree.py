@@ -1,5 +1,6 @@
 """What the tree must not hold: a registry's host, or a path of somebody's machine."""
 
+import functools
 import gzip
 import re
 from pathlib import Path
@@ -28,6 +29,7 @@ _HOME = re.compile(r"(?<![\w.~$}/-])/(?:home|Users|root|work|opt|mnt|srv)/\w[\w.
 _PICTURE = re.compile(r"\.(png|jpe?g|gif|ico|woff2?|ttf)$")
 
 
+@functools.cache
 def _texts() -> list[tuple[Path, str]]:
     """Every file of the tree that is not a picture, compressed ones unpacked."""
     return [

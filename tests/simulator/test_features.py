@@ -324,3 +324,20 @@ def test_remote_copies(schedule) -> None:
     )
     x = normal(2, 128)
     np.testing.assert_allclose(clean(f, x, schedule=schedule), x[::-1], rtol=1e-6)
+
+
+def test_two_kernels_share_a_ref_of_the_host() -> None:
+    """Host refs: a kernel that reads and writes the caller's own ref, twice."""
+
+    def f(x):
+        def start(ref):
+            def body():
+                ref[...] = ref[...] + 1
+
+            plgpu.kernel(body)()
+            plgpu.kernel(body)()
+
+        return pl.run_state(start)(x)
+
+    x = normal(128)
+    np.testing.assert_allclose(clean(f, x), x + 2, rtol=1e-6)

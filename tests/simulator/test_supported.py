@@ -56,3 +56,11 @@ def test_importing_the_package_is_light() -> None:
 def test_the_machine_imports_no_jax() -> None:
     code = "import sys, course_lib.simulator.machine.machine; assert 'jax' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_document_lists_every_rule() -> None:
+    from tests.simulator.against_interpret_mode import DOC, rules_table
+
+    assert rules_table() in DOC.read_text(), (
+        "run python -m tests.simulator.against_interpret_mode --rules-only"
+    )

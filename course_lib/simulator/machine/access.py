@@ -8,12 +8,15 @@ import numpy as np
 
 from course_lib.simulator import ir
 from course_lib.simulator.machine import races
-from course_lib.simulator.machine.memory import View, compile_ref
+from course_lib.simulator.machine.memory import View
 from course_lib.simulator.machine.plan import Compiler, Env, Maker, Step
+from course_lib.simulator.machine.views import compile_ref
 
 
 def read(thread: Any, view: View, op: ir.Op) -> None:
     """Checks a plain read."""
+    if thread.machine.clockwork is not None:
+        thread.machine.clockwork.access(thread, view, op)
     if view.buffer.unwritten is not None and view.buffer.reads_unwritten(view):
         thread.machine.report_unwritten(thread, view, op, "reads")
     races.check(
@@ -24,6 +27,8 @@ def read(thread: Any, view: View, op: ir.Op) -> None:
 
 def write(thread: Any, view: View, op: ir.Op) -> None:
     """Checks a plain write; the caller stores the value."""
+    if thread.machine.clockwork is not None:
+        thread.machine.clockwork.access(thread, view, op)
     races.check(
         thread.machine, thread, view, op,
         write=True, kind=races.GENERIC, component=thread.generic, time=thread.now(),

@@ -39,7 +39,7 @@ class Barrier:
     __slots__ = (
         "arrived", "base", "block", "collecting", "component", "done", "last_load", "last_op",
         "leader_only", "name", "needed", "orders", "overrun", "owed", "pending", "phases", "spec",
-        "waits", "where",
+        "waits", "when", "when_done", "where",
     )  # fmt: skip
 
     def __init__(
@@ -61,6 +61,7 @@ class Barrier:
         self.last_load: tuple[int, ir.Op] | None = None  # the phase of the last copy into memory
         self.overrun = False  # reported already: be lenient with its waits
         self.leader_only = False  # a leader-tracked copy named it in a following block
+        self.when = self.when_done = 0.0  # in cycles, where time is kept
         self.where: Any = None  # which allocation it is, the same in every block
 
     @property
@@ -72,6 +73,8 @@ class Barrier:
         """`count` arrivals, which hand over what `clock` knows."""
         self.collecting.join(clock, tensor=self.orders)
         self.pending -= count
+        if machine.clockwork is not None and clock is getattr(who, "clock", None):
+            machine.clockwork.arrive(who, self)
         self.arrived.append((who, op))
         self.last_op = op
         self._maybe_complete(machine)
@@ -94,6 +97,7 @@ class Barrier:
         self._check_overrun(machine)
         self.collecting.learn(self.component, self.time)
         self.phases += 1
+        self.when_done = self.when
         self.done, self.collecting = self.collecting, Clock()
         self.pending = self.needed
         self.arrived = []
@@ -125,21 +129,26 @@ class Barrier:
             phase = self.phases
         self.waits[thread] = Wait(phase, thread.clock.known[thread.generic], op)
         thread.clock.join(self.done, tensor=self.orders)
+        if machine.clockwork is not None:
+            machine.clockwork.wait(thread, self.when_done, op)
 
 
 class Semaphore:
     """A counter in global memory. Signals hand over what the signaller knows."""
 
-    __slots__ = ("clock", "name", "value")
+    __slots__ = ("clock", "name", "value", "when")
 
     def __init__(self, name: str) -> None:
         self.value = 0
         self.clock = Clock()
         self.name = name
+        self.when = 0.0
 
     def signal(self, machine: Any, thread: Any, amount: int) -> None:
         self.value += amount
         hand_over(self.clock, thread)
+        if machine.clockwork is not None:
+            machine.clockwork.arrive(thread, self)
         machine.changed = True
 
 

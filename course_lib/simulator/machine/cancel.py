@@ -9,9 +9,10 @@ import numpy as np
 from course_lib.simulator import ir
 from course_lib.simulator.machine import races
 from course_lib.simulator.machine.access import read
-from course_lib.simulator.machine.memory import View, compile_ref
+from course_lib.simulator.machine.memory import View
 from course_lib.simulator.machine.plan import Compiler, Env, Maker, Step
 from course_lib.simulator.machine.sync import compile_thing
+from course_lib.simulator.machine.views import compile_ref
 
 _BYTES = 16
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator
 from typing import Any
 
@@ -148,6 +149,9 @@ def _run_scoped(c: Compiler, block: ir.Block, op: ir.Op) -> Step:
 
 
 def _nice(name: str, type_: ir.Type) -> str:
+    match = re.fullmatch(r"(in|out)_smem_refs\[(\d+)\]", name)
+    if match:  # of emit_pipeline, which has no better name for them
+        return f"pipeline_{match[1]}put_{match[2]}"
     if name:
         return name
     assert isinstance(type_, ir.RefType)

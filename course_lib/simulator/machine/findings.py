@@ -45,7 +45,9 @@ class Recorder:
                 rule=rule,
                 severity=entry.severity,
                 what=what,
-                accesses=tuple(Access(done, str(who), self.line(o)) for done, who, o in accesses),
+                accesses=tuple(
+                    Access(done, str(who) or "the block", self.line(o)) for done, who, o in accesses
+                ),
                 why=why or entry.why,
                 fix=fix or entry.fix,
                 where=self.line(op),

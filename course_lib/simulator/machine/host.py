@@ -10,10 +10,11 @@ import numpy as np
 from course_lib.simulator import ir
 from course_lib.simulator.machine.faults import Unsupported
 from course_lib.simulator.machine.machine import Machine, Stopped
-from course_lib.simulator.machine.memory import Buffer, compile_ref
+from course_lib.simulator.machine.memory import Buffer
 from course_lib.simulator.machine.plan import output_type
 from course_lib.simulator.machine.shapes import VALUES
 from course_lib.simulator.machine.threads import semaphores
+from course_lib.simulator.machine.views import compile_ref
 
 _CONTROL = ("cond", "while", "scan")
 

@@ -151,6 +151,8 @@ class Launch:
         self._device_of[self._clusters] = device
         self._open[self._clusters] = [len(b.threads) for b in cluster.blocks]
         self._clusters += 1
+        if self.machine.clockwork is not None:
+            self.machine.clockwork.start(cluster)
         extra = self._plan.params[len(device.args) :]
         block = self.machine.program.blocks[self.op.params["blocks"][0]]
         types = [block.types[s] for s in extra]
@@ -243,6 +245,8 @@ class Launch:
             thread.block.end()
         if not any(left):
             del self._open[cluster.index]
+            if self.machine.clockwork is not None:
+                self.machine.clockwork.finish(cluster)
         for t in self.live:
             t.polling = False
 

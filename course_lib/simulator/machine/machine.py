@@ -16,6 +16,7 @@ from course_lib.simulator.machine.arch import ARCHS
 from course_lib.simulator.machine.barriers import Barrier, Semaphore
 from course_lib.simulator.machine.blas import one_thread
 from course_lib.simulator.machine.cancel import CANCEL
+from course_lib.simulator.machine.clockwork import Clockwork
 from course_lib.simulator.machine.control import CONTROL
 from course_lib.simulator.machine.faults import Deadlock, Fault, OutOfBounds, StepLimit, Unsupported
 from course_lib.simulator.machine.findings import Recorder, region, verb
@@ -76,6 +77,7 @@ class Machine:
     def __init__(
         self, program: ir.Program, *, arch: str = "sm_90a", schedule: str | int = "in_order",
         max_steps: int = 20_000_000, fallback: Fallback | None = None,
+        timeline: bool = False,
     ) -> None:  # fmt: skip
         if arch not in ARCHS:
             raise ValueError(f"arch={arch!r}: choose one of {', '.join(ARCHS)}")
@@ -85,6 +87,7 @@ class Machine:
         self.max_steps = max_steps
         self.steps = 0
         self.recorder = Recorder(program)
+        self.clockwork = Clockwork(self.arch, self.recorder) if timeline else None
         preempt = self.timing.preempts
         if preempt not in program.compiled:
             program.compiled[preempt] = Compiler(program, MAKERS, VALUES, preempt=preempt)
@@ -216,9 +219,10 @@ class Machine:
             rule = "wait-from-another-thread"
         here, there = str(view), region(view, r)
         who, fix = _parties(r.thread, thread) if rule == "data-race" else ("", "")
+        both = here if here == there else f"overlapping parts of {view.buffer.name}"
         self.recorder.add(
             rule,
-            _RACES.get(rule, f"{who} touch {{}} and nothing orders them.").format(here),
+            _RACES.get(rule, f"{who} touch {both} and nothing orders them.").format(here),
             [(verb(r.kind, r.write, there), r.thread, r.op), (verb(kind, write, here), thread, op)],
             fix=fix,
         )

@@ -262,7 +262,8 @@ def rule_of_race(r: Record, thread: Any, view: View, write: bool, kind: str) -> 
         return "mma-operand-not-arrived" if kind in _MMA else "read-before-arrival"
     if r.kind == CANCEL:
         return "cancel-result-early"
-    if space == "smem" and other_block and kind in (LOAD, TCGEN05):
+    home = view.buffer.home[0] if view.buffer.home else thread.block
+    if space == "smem" and kind in (LOAD, TCGEN05) and (other_block or home is not thread.block):
         return "cluster-smem-reuse"
     if r.kind in _MMA and write:
         return "mma-operand-overwritten"

@@ -12,8 +12,8 @@ from course_lib.simulator import ir
 from course_lib.simulator.machine import barriers
 from course_lib.simulator.machine.barriers import Barrier, Semaphore
 from course_lib.simulator.machine.faults import KernelFault, OutOfBounds, Unsupported
-from course_lib.simulator.machine.memory import device_id, number
 from course_lib.simulator.machine.plan import Compiler, Env, Maker, Step
+from course_lib.simulator.machine.views import device_id, number
 
 
 @dataclasses.dataclass
@@ -180,6 +180,8 @@ def _semaphore_wait(c: Compiler, block: ir.Block, op: ir.Op) -> Step:
         if decrement:
             semaphore.value -= needed
         barriers.take_over(thread, semaphore.clock)
+        if thread.machine.clockwork is not None:
+            thread.machine.clockwork.wait(thread, semaphore.when, op)
 
     return Step(run, waits=True, shared=True)
 

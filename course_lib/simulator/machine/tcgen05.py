@@ -16,9 +16,10 @@ from course_lib.simulator import ir
 from course_lib.simulator.machine import races
 from course_lib.simulator.machine.barriers import Barrier
 from course_lib.simulator.machine.faults import KernelFault, Unsupported
-from course_lib.simulator.machine.memory import View, compile_ref
+from course_lib.simulator.machine.memory import View
 from course_lib.simulator.machine.plan import Compiler, Env, Maker, Step
 from course_lib.simulator.machine.sync import compile_thing
+from course_lib.simulator.machine.views import compile_ref
 from course_lib.simulator.machine.wgmma import check_operand, float32
 
 _ALLOWED = {
@@ -49,6 +50,8 @@ def _mma(c: Compiler, block: ir.Block, op: ir.Op) -> Step:
             {role: thread.block.cluster.peer_view(v, b) for role, v in views.items()}
             for b in blocks
         ]
+        if thread.machine.clockwork is not None:
+            _keep_time(thread, views, op)
         seq = thread.issue_mma()
         for part in parts:
             _check_part(thread, part, op, add, seq)
@@ -58,6 +61,12 @@ def _mma(c: Compiler, block: ir.Block, op: ir.Op) -> Step:
             commit(thread, op, pick(env)[0], axes)
 
     return Step(run, shared=True)
+
+
+def _keep_time(thread: Any, views: dict[str, View], op: ir.Op) -> None:
+    clockwork = thread.machine.clockwork
+    (m, n), k = views["acc"].data.shape, views["b"].data.shape[0]
+    clockwork.mma(thread, clockwork.costs.mma_cycles(m, n, k, views["b"].data.dtype), op)
 
 
 def _check_part(thread: Any, part: dict[str, View], op: ir.Op, add: bool, seq: int) -> None:
@@ -144,6 +153,9 @@ def commit(thread: Any, op: ir.Op, barrier: Barrier, axes: Sequence[str]) -> Non
     cluster = thread.block.cluster
     blocks = cluster.along(thread.block, axes) if axes else [thread.block]
     targets = [cluster.peer_barrier(barrier, b) for b in blocks]
+    if thread.machine.clockwork is not None:
+        for target in targets:
+            thread.machine.clockwork.commit(thread, target)
     clock = thread.clock.copy()
     for who in (thread, *thread.warps):
         clock.learn(who.mma, who.mma_issued)

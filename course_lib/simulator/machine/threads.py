@@ -78,6 +78,7 @@ class Thread:
         self.store_read, self.store_write = new(), new()
         self.mma, self.tmem_load, self.tmem_store = new(), new(), new()
         self.clock = Clock()
+        self.time = self.mma_time = 0.0  # in cycles, where time is kept
         clocks.put(self.clock.known, self.generic, 1)
         self.generator: Any = None
         self.waiting: Any = None
@@ -131,6 +132,8 @@ class Thread:
     def wait_stores(self, n: int, read_only: bool) -> None:
         """Waits until at most the `n` youngest groups still run."""
         upto = max(self.groups - n, 0)
+        if self.machine.clockwork is not None:
+            self.machine.clockwork.wait_stores(self, n, read_only)
         self.waited_for_nothing = self.groups == 0
         for store in self.stores:
             if store.group <= upto:
@@ -164,6 +167,8 @@ class Thread:
         """Waits until at most `n` wgmmas still run."""
         done = self.wgmma_issued - n
         if done > self.wgmma_done:
+            if self.machine.clockwork is not None:
+                self.machine.clockwork.wait_wgmma(self, n)
             self.wgmma_done = done
             self.clock.learn(self.wgmma, done)
             while self.wgmma_queue and self.wgmma_queue[0][0] <= done:

@@ -16,9 +16,10 @@ from course_lib.simulator import ir
 from course_lib.simulator.machine import races
 from course_lib.simulator.machine.access import place
 from course_lib.simulator.machine.faults import KernelFault
-from course_lib.simulator.machine.memory import View, compile_ref, whole
+from course_lib.simulator.machine.memory import View
 from course_lib.simulator.machine.plan import Compiler, Env, Maker, Step
 from course_lib.simulator.machine.sync import compile_thing
+from course_lib.simulator.machine.views import compile_ref, whole
 
 
 def _load(c: Compiler, block: ir.Block, op: ir.Op) -> Step:
@@ -79,6 +80,8 @@ def check_load(thread: Any, op: ir.Op, src: View, dst: View, barrier: Any) -> No
     """The load reads its source and writes its target until the barrier's phase completes."""
     machine = thread.machine
     component, time = barrier.component, barrier.time
+    if machine.clockwork is not None:
+        machine.clockwork.load(thread, dst.nbytes, barrier, op)
     if src.buffer.unwritten is not None and src.buffer.reads_unwritten(src):
         machine.report_unwritten(thread, src, op, "copies")
     if src.buffer.watched:
@@ -208,6 +211,8 @@ def _store(c: Compiler, block: ir.Block, op: ir.Op) -> Step:
 def _issue_store(thread: Any, op: ir.Op, src: View, dst: View, reduction: str | None) -> None:
     machine = thread.machine
     group = thread.groups + 1
+    if machine.clockwork is not None:
+        machine.clockwork.store(thread, src.nbytes, op)
     if src.buffer.unwritten is not None and src.buffer.reads_unwritten(src):
         machine.report_unwritten(thread, src, op, "copies")
     kind = races.ATOMIC if reduction else races.STORE

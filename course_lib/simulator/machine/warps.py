@@ -33,10 +33,12 @@ def _warp_map(c: Compiler, block: ir.Block, op: ir.Op) -> Step:
             warp.clock = _with_own_time(warp, thread)
             warp.generator = plan.generate(warp, values)
             warp.done = False
+            warp.time = thread.time
         thread.machine.launch.live.extend(warps)
         yield WaitFor(Join(), op, lambda: all(w.done for w in warps))
         for warp in warps:
             thread.clock.join(warp.clock, tensor=True)
+            thread.time = max(thread.time, warp.time)
         thread.release()
 
     return Step(run, waits=True, shared=True)

@@ -9,8 +9,9 @@ import numpy as np
 from course_lib.simulator import ir
 from course_lib.simulator.machine import races
 from course_lib.simulator.machine.faults import KernelFault
-from course_lib.simulator.machine.memory import View, compile_ref
+from course_lib.simulator.machine.memory import View
 from course_lib.simulator.machine.plan import Compiler, Env, Maker, Step
+from course_lib.simulator.machine.views import compile_ref
 
 _ALLOWED = {
     # operand dtype -> accumulator dtypes (PTX ISA, wgmma.mma_async)
@@ -39,6 +40,8 @@ def _wgmma(c: Compiler, block: ir.Block, op: ir.Op) -> Step:
         if key not in checked:
             _check_shapes(acc, a, left, b, arch)
             checked.add(key)
+        if thread.machine.clockwork is not None:
+            _keep_time(thread, acc, b, op)
         seq = thread.issue_wgmma()
         for operand in (a, b):
             if operand is not None:
@@ -48,6 +51,12 @@ def _wgmma(c: Compiler, block: ir.Block, op: ir.Op) -> Step:
         thread.queue_wgmma(seq, views, lambda: accumulate(acc, a, left, b))
 
     return Step(run, shared=True)
+
+
+def _keep_time(thread: Any, acc: View, b: View, op: ir.Op) -> None:
+    clockwork = thread.machine.clockwork
+    (m, n), k = acc.data.shape, b.data.shape[0]
+    clockwork.wgmma(thread, clockwork.costs.mma_cycles(m, n, k, b.data.dtype), op)
 
 
 def check_operand(thread: Any, view: View, op: ir.Op, kind: str, component: int, time: int) -> None:

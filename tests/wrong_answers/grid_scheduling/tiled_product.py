@@ -114,7 +114,7 @@ WRONG = {
     ),
     "counts from one": Wrong(counts_from_one, "value", ("off by the same amount: 1",)),
     "an axis that is not there": Wrong(
-        axis_that_is_not_there, "exception", ("axis name", "tiled_product.py")
+        axis_that_is_not_there, "exception", ("no axis called `m`", "tiled_product.py")
     ),
     "only the product": Wrong(only_the_product, "means", ("no GPU kernel", "dot_general")),
 }

@@ -1,0 +1,153 @@
+"""`course simulate file.py:kernel`: the simulator on an engineer's own code.
+
+    course simulate matmul.py:matmul "f16[512,512]" "f16[512,512]"
+    course simulate matmul.py:main --schedule adversarial --sarif
+
+The arguments are types; the data is normal, fresh each time. A function without
+arguments brings its own. The exit status is 1 if there is an error finding.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from course_lib.diagnostics import CourseError, Finding, Severity
+from course_lib.simulator import ir
+from course_lib.simulator.report import Report
+from course_lib.simulator.rules import RULES
+
+_SHORT = {
+    "f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16", "i8": "int8",
+    "i16": "int16", "i32": "int32", "u8": "uint8", "u16": "uint16", "u32": "uint32", "bool": "bool",
+    "f8_e4m3fn": "float8_e4m3fn", "f8_e5m2": "float8_e5m2",
+}  # fmt: skip
+
+
+def load_target(target: str) -> Callable[..., Any]:
+    """The function that `file.py:name` names. Raises CourseError if there is none."""
+    path, _, name = target.rpartition(":")
+    file = Path(path)
+    if not path or not file.is_file():
+        raise CourseError(f"{target!r} names no function: write file.py:function.")
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    sys.path.insert(0, str(file.parent.resolve()))
+    spec.loader.exec_module(module)
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise CourseError(f"{file.name} has no function {name!r}.")
+    return function
+
+
+def draw(text: str) -> np.ndarray:
+    """An array of a type like `f16[512,512]`, with normal data (integers: the whole range)."""
+    match = re.fullmatch(r"(\w+)\[([\d, ]*)\]", text)
+    if match is None or match[1] not in {**_SHORT, **{v: v for v in _SHORT.values()}}:
+        raise CourseError(f"{text!r} is no type: write it like f16[512,512] or i32[8].")
+    dtype = ir.numpy_dtype(_SHORT.get(match[1], match[1]))
+    shape = tuple(int(n) for n in match[2].split(",") if n.strip())
+    rng = np.random.default_rng()
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        return rng.integers(info.min, info.max, shape, dtype=dtype, endpoint=True)
+    if dtype.kind == "b":
+        return rng.random(shape) < 0.5
+    return rng.standard_normal(shape).astype(dtype)
+
+
+def sarif(findings: Sequence[Finding]) -> dict[str, Any]:
+    """The findings as a SARIF 2.1.0 log."""
+    used = sorted({f.rule for f in findings})
+    rules = [
+        {"id": r, "shortDescription": {"text": RULES[r].title}, "help": {"text": RULES[r].fix}}
+        for r in used
+        if r in RULES
+    ]
+    results = []
+    for f in findings:
+        result: dict[str, Any] = {
+            "ruleId": f.rule,
+            "level": "error" if f.severity is Severity.ERROR else "note",
+            "message": {"text": str(f)},
+        }
+        if f.location is not None:
+            region = {"startLine": f.location.line}
+            where = {"artifactLocation": {"uri": f.location.file}, "region": region}
+            result["locations"] = [{"physicalLocation": where}]
+        results.append(result)
+    driver = {"name": "course simulate", "rules": rules}
+    return {
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [{"tool": {"driver": driver}, "results": results}],
+    }
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's options."""
+    parser.add_argument("target", help="file.py:function")
+    parser.add_argument("types", nargs="*", help='argument types, like "f16[512,512]"')
+    parser.add_argument("--arch", default="sm_90a", choices=["sm_90a", "sm_100a"])
+    parser.add_argument(
+        "--schedule", default="in_order", help="in_order, adversarial, or a number (a seed)"
+    )
+    parser.add_argument("--max-steps", type=int, default=20_000_000)
+    parser.add_argument("--timeline", metavar="FILE", help="write a trace for Perfetto")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="findings as JSON")
+    form.add_argument("--sarif", action="store_true", help="findings as SARIF")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Simulates and prints; the exit status."""
+    from course_lib.simulator import simulate
+
+    schedule = options.schedule
+    schedule = int(schedule) if re.fullmatch(r"-?\d+", schedule) else schedule
+    report = simulate(
+        load_target(options.target),
+        *(draw(t) for t in options.types),
+        arch=options.arch,
+        schedule=schedule,
+        max_steps=options.max_steps,
+        timeline=options.timeline is not None,
+    )
+    if options.timeline and report.timeline is not None:
+        report.timeline.save(options.timeline)
+    print(_text(report, options))
+    return 1 if report.errors else 0
+
+
+def _text(report: Report, options: argparse.Namespace) -> str:
+    if options.json:
+        return json.dumps([f.to_dict() for f in report.findings], indent=2)
+    if options.sarif:
+        return json.dumps(sarif(report.findings), indent=2)
+    return repr(report)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command on its own: `python -m course_lib.simulator.command`."""
+    parser = argparse.ArgumentParser(prog="course simulate", description=__doc__)
+    add_arguments(parser)
+    try:
+        return run(parser.parse_args(argv))
+    except CourseError as error:
+        print(error, file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,121 @@
+"""`explore.waves` without a browser: its text, its picture, its errors, and what it is made of."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from course_lib import explore
+from course_lib.diagnostics import CourseError
+from course_lib.explorer.bundle import FOLDER, bundle
+from tests.explorer import node
+
+PNG = b"\x89PNG\r\n"
+WIDGET = "application/vnd.jupyter.widget-view+json"
+
+
+def test_the_pages_example_in_text() -> None:
+    assert "1 tile row of A + 16 tile columns of B = 17 (17 MiB)" in repr(explore.waves(8, 16))
+    tiled = repr(explore.waves(8, 16, order="tiled", width=4))
+    assert "4 tile rows of A + 4 tile columns of B = 8 (8 MiB)" in tiled
+    assert "In all 40 MiB read from HBM; each byte once: 24 MiB; row-major: 136 MiB" in tiled
+
+
+def test_the_text_is_the_same_every_time_and_follows_the_settings() -> None:
+    one, other = explore.waves(6, 16), explore.waves(6, 16)
+    assert repr(one) == repr(other)
+    other.wave = 2
+    assert "Wave 3 of 6" in repr(other)
+    other.persistent = True
+    assert "Step 3 of 6" in repr(other)
+
+
+def test_a_notebook_gets_a_live_view_a_picture_and_what_it_shows_in_words() -> None:
+    view = explore.waves(order="tiled")
+    data, metadata = view._repr_mimebundle_() or ({}, {})
+    assert set(data) == {"text/plain", "image/png", WIDGET}
+    assert base64.b64decode(data["image/png"]).startswith(PNG)
+    assert data["text/plain"] == metadata["image/png"]["alt"] == repr(view)
+
+
+def test_the_picture_is_the_same_every_time() -> None:
+    def picture(**settings: Any) -> str:
+        shown = explore.waves(**settings)._repr_mimebundle_()
+        assert shown is not None
+        return str(shown[0]["image/png"])
+
+    assert picture(order="snake") == picture(order="snake")
+    assert picture(order="snake") != picture(order="snake", wave=1)
+
+
+def test_a_state_that_does_not_fit_is_a_sentence_and_not_a_traceback() -> None:
+    view = explore.waves(order="tiled")
+    view.m = 6  # as the page may set it, before mt is mended
+    assert repr(view).startswith("mt = 4 does not divide the 6 tile rows")
+    data, _ = view._repr_mimebundle_() or ({}, {})
+    assert "image/png" not in data
+    assert WIDGET in data
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"m": 6, "order": "tiled"}, "What divides 6: 1, 2, 3 or 6"),
+        ({"order": "zigzag"}, "'row-major', 'tiled' or 'snake'"),
+        ({"wave": 8}, "these are waves 0 to 7"),
+        ({"wave": -1}, "wave = -1 does not exist"),
+        ({"m": 257}, "at most 256"),
+        ({"concurrent": 0}, "concurrent = 0"),
+        ({"k": 10_000}, "Take k <= 7812"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused_in_words(
+    settings: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(CourseError) as error:
+        explore.waves(**settings)
+    assert words in str(error.value)
+
+
+# ---- the module that the browser gets ----
+
+
+def test_the_module_stands_alone_and_asks_nothing_of_the_network() -> None:
+    text = bundle("waves.mjs")
+    assert not re.search(r"^import\b", text, re.MULTILINE)
+    assert "export default" in text
+    css = (FOLDER / "waves.css").read_text(encoding="utf-8")
+    for part in (text, css):
+        assert not re.search(r"https?:|//[a-z]+\.|@import|url\(|\bfetch\(|XMLHttpRequest", part)
+
+
+def test_no_two_modules_of_the_bundle_share_a_name() -> None:
+    names = re.findall(
+        r"^(?:export )?(?:const|let|class|function) (\w+)", bundle("waves.mjs"), re.MULTILINE
+    )
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.needs("node")
+def test_the_view_counts_as_python_does(tmp_path: Path) -> None:
+    module = tmp_path / "waves.mjs"
+    module.write_text(bundle("waves.mjs"), encoding="utf-8")
+    view = explore.waves(6, 16, order="snake", width=2, concurrent=16, count_c=True)
+    state = {
+        name: getattr(view, name)
+        for name in re.findall(
+            r'"(\w+)"', bundle("waves.mjs").split("const STATE")[1].split("]")[0]
+        )
+    }
+    study = view.study()
+    (got,) = node.call(module, [("study", [state])])
+    assert [w["traffic"] for w in got["run"]] == [dataclasses.asdict(t) for t in study.traffic]
+    wrong = [{**state, "m": 7, "order": "tiled", "width": 2}, {**state, "n": 1.5}]
+    sentences = node.call(module, [("study", [s]) for s in wrong])
+    assert sentences[0]["error"].startswith("mt = 2 does not divide the 7 tile rows")
+    assert sentences[1]["error"] == "Tile columns (n): it must be a whole number from 1 up."
