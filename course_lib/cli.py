@@ -120,6 +120,22 @@ def _add_learners_commands(commands: Commands) -> None:
 
 
 def _add_engineers_commands(commands: Commands) -> None:
+    simulate = _command(commands, "simulate", _simulate, "find what is wrong with a kernel")
+    simulate.add_argument("target", help="the function that launches it, as file.py:name")
+    simulate.add_argument("types", nargs="*", help="its arguments, as float16[4096,4096]")
+    simulate.add_argument("--arch", default="sm_90a", choices=("sm_90a", "sm_100a"))
+    simulate.add_argument(
+        "--schedule",
+        default="in_order",
+        help="in_order (default), adversarial, or a number: the seed of a random schedule",
+    )
+    simulate.add_argument(
+        "--max-steps", type=int, default=20_000_000, help="after how many operations to stop"
+    )
+    simulate.add_argument("--timeline", metavar="FILE", help="write a trace that Perfetto opens")
+    form = simulate.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print the findings as JSON")
+    form.add_argument("--sarif", action="store_true", help="print the findings as SARIF")
     compile_ = _command(commands, "compile", _compile, "show PTX, SASS and resources of a kernel")
     compile_.add_argument("function", help="the function that launches it, as file.py:name")
     compile_.add_argument("arrays", nargs="*", help="its arguments, as float16[4096,4096]")
@@ -246,6 +262,12 @@ def _doctor(options: argparse.Namespace) -> None:
     from course_lib.runtime import doctor
 
     print("\n".join(doctor()))
+
+
+def _simulate(options: argparse.Namespace) -> int:
+    from course_lib.simulator import command
+
+    return command.run(options)
 
 
 def _compile(options: argparse.Namespace) -> int:

@@ -57,6 +57,7 @@ def simulate(
     arch: str | None = None,
     schedule: str | int = "in_order",
     max_steps: int | None = None,
+    timeline: bool = False,
     timeout_s: float = DEFAULT_TIMEOUT_S,
 ) -> Report:
     """Runs `function(*args)` on the model of the GPU, never on a real one, and reports.
@@ -68,6 +69,7 @@ def simulate(
       schedule: "in_order", "adversarial" (asynchronous effects land as late, or as early, as
         the rules allow) or an int, the seed of a random schedule.
       max_steps: how many operations may be simulated before it counts as endless.
+      timeline: whether to record what every thread and engine does when (`report.timeline`).
       timeout_s: seconds after which the process is stopped, whatever it does.
 
     Returns:
@@ -78,7 +80,12 @@ def simulate(
     """
     from course_lib.simulator import Report
 
-    options = {"arch": arch, "schedule": schedule, "max_steps": max_steps}
+    options = {
+        "arch": arch,
+        "schedule": schedule,
+        "max_steps": max_steps,
+        "timeline": timeline,
+    }
     report, _ = _ask(function, args, options, timeout_s)
     return Report(None, report) if isinstance(report, tuple) else report
 

@@ -10,54 +10,23 @@ arguments brings its own. The exit status is 1 if there is an error finding.
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import re
 import sys
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from course_lib.diagnostics import CourseError, Finding, Severity
-from course_lib.simulator import ir
 from course_lib.simulator.report import Report
 from course_lib.simulator.rules import RULES
-
-_SHORT = {
-    "f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16", "i8": "int8",
-    "i16": "int16", "i32": "int32", "u8": "uint8", "u16": "uint16", "u32": "uint32", "bool": "bool",
-    "f8_e4m3fn": "float8_e4m3fn", "f8_e5m2": "float8_e5m2",
-}  # fmt: skip
-
-
-def load_target(target: str) -> Callable[..., Any]:
-    """The function that `file.py:name` names. Raises CourseError if there is none."""
-    path, _, name = target.rpartition(":")
-    file = Path(path)
-    if not path or not file.is_file():
-        raise CourseError(f"{target!r} names no function: write file.py:function.")
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    sys.path.insert(0, str(file.parent.resolve()))
-    spec.loader.exec_module(module)
-    function = getattr(module, name, None)
-    if not callable(function):
-        raise CourseError(f"{file.name} has no function {name!r}.")
-    return function
+from course_lib.user_code import load_function, parse_array
 
 
 def draw(text: str) -> np.ndarray:
     """An array of a type like `f16[512,512]`, with normal data (integers: the whole range)."""
-    match = re.fullmatch(r"(\w+)\[([\d, ]*)\]", text)
-    if match is None or match[1] not in {**_SHORT, **{v: v for v in _SHORT.values()}}:
-        raise CourseError(f"{text!r} is no type: write it like f16[512,512] or i32[8].")
-    dtype = ir.numpy_dtype(_SHORT.get(match[1], match[1]))
-    shape = tuple(int(n) for n in match[2].split(",") if n.strip())
+    shape, dtype = parse_array(text)
     rng = np.random.default_rng()
     if dtype.kind in "iu":
         info = np.iinfo(dtype)
@@ -117,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
     schedule = options.schedule
     schedule = int(schedule) if re.fullmatch(r"-?\d+", schedule) else schedule
     report = simulate(
-        load_target(options.target),
+        load_function(options.target),
         *(draw(t) for t in options.types),
         arch=options.arch,
         schedule=schedule,

@@ -32,6 +32,7 @@ def simulate_and_trace(
     arch: str | None = None,
     schedule: str | int = "in_order",
     max_steps: int | None = None,
+    timeline: bool = False,
     kernels_needed: bool = True,
 ) -> tuple[Report, tracing.Trace | None]:
     """The report of `function(*args)`, and its trace (None if tracing raised).
@@ -54,6 +55,7 @@ def simulate_and_trace(
         arch=arch or tracing.arch_for(traced),
         schedule=schedule,
         max_steps=max_steps or MAX_STEPS,
+        timeline=timeline,
     )
     return report, traced
 

@@ -12,9 +12,11 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 START_S = 60.0
 
@@ -39,12 +41,19 @@ class Lab:
         """Returns once a page is connected to an idle kernel; cells run before are lost."""
         end = time.monotonic() + START_S
         while time.monotonic() < end:
-            with urllib.request.urlopen(f"{self.address}/api/kernels?token={self.token}") as answer:
-                kernels = json.load(answer)
-            if any(k["execution_state"] == "idle" and k["connections"] for k in kernels):
+            if any(k["execution_state"] == "idle" and k["connections"] for k in self._kernels()):
                 return
             time.sleep(0.2)
         raise RuntimeError(f"no page was connected to an idle kernel within {START_S:.0f} s")
+
+    def _kernels(self) -> list[dict[str, Any]]:
+        """What the server says of its kernels; nothing while one of them is only starting."""
+        try:
+            with urllib.request.urlopen(f"{self.address}/api/kernels?token={self.token}") as answer:
+                kernels: list[dict[str, Any]] = json.load(answer)
+        except urllib.error.HTTPError:  # 500: a kernel that has no state yet
+            return []
+        return kernels
 
 
 @contextlib.contextmanager

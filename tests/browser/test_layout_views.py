@@ -217,6 +217,9 @@ def test_it_fits_the_page_and_follows_the_theme(
     driver = open_page(view)
     set_viewport(driver, width=width, height=1100)
     set_dark(driver, dark=dark)
+    WebDriverWait(driver, 10).until(
+        lambda d: ("mgx-dark" in (find(d, ".mgx").get_attribute("class") or "")) == dark
+    )
     wide = driver.execute_script("return document.documentElement.scrollWidth")
     assert wide <= width
     back = find(driver, ".mgx").value_of_css_property("background-color")

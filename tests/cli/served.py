@@ -23,6 +23,7 @@ class Running:
     Attributes:
       said: the lines that it printed so far.
       seconds: from its start to the address.
+      processor_seconds: what it and its children worked until then.
       url: the address that it printed, token included.
     """
 
@@ -42,6 +43,7 @@ class Running:
             if found := re.search(r"http://localhost:\d+/lab\S+", line):
                 self.url = found[0]
                 self.seconds = time.monotonic() - started
+                self.processor_seconds = _processor_seconds(self.process.pid)
                 return
         raise AssertionError("\n".join(self.said))
 
@@ -69,6 +71,12 @@ class Running:
             raise
         self.said += rest.splitlines()
         return self.process.returncode
+
+
+def _processor_seconds(pid: int) -> float:
+    process = psutil.Process(pid)
+    times = [p.cpu_times() for p in (process, *process.children(recursive=True))]
+    return sum(t.user + t.system for t in times)
 
 
 @contextlib.contextmanager

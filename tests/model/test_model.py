@@ -126,3 +126,9 @@ def test_simulate_reports_in_words(x):
     report = simulate(kernels.through_smem(commit=False), x)
     assert "missing-commit-smem" in repr(report)
     assert report.errors
+
+
+def test_a_timeline_comes_back_from_the_process(x):
+    assert simulate(kernels.through_smem(), x).timeline is None
+    timeline = simulate(kernels.through_smem(), x, timeline=True).timeline
+    assert any("copy" in str(span) for span in timeline.spans)

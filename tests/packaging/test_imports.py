@@ -20,11 +20,11 @@ FRONT = "front door"
 # From the bottom up. A room imports rooms of the layers below its own, wherever the import stands.
 LAYERS = (
     {"diagnostics", "setup_env"},
-    {"layouts", "tracing", "workers"},
+    {"layouts", "tracing", "user_code", "workers"},
     {"compiler", "figures", "kernels", "simulator"},
     {"cpu model"},
     {"runtime"},
-    {"exercises", "explorer"},
+    {"benchmarks", "exercises", "explorer"},
     {"authoring"},
     {"notebook", "chapter_check", "lab"},
     {FRONT},
@@ -32,8 +32,7 @@ LAYERS = (
     {"__main__"},
 )
 RANK = {room: rank for rank, layer in enumerate(LAYERS) for room in layer}
-# One room in two places: what `execute` promises, and JAX's interpret mode that keeps it.
-SAME_ROOM = {"model": "cpu model", "interpreter": "cpu model"}
+SAME_ROOM = {"model": "cpu model"}
 
 
 def room_of(module: str) -> str:

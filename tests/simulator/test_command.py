@@ -67,9 +67,9 @@ def test_a_trace_of_time(file, tmp_path) -> None:
 
 def test_bad_input_is_a_sentence(file, capsys) -> None:
     for arguments, words in (
-        ([f"{file}:nothing"], "no function 'nothing'"),
-        (["nowhere.py:f"], "file.py:function"),
-        ([f"{file}:copy", "128"], "f16[512,512]"),
+        ([f"{file}:nothing"], "has nothing called nothing"),
+        (["nowhere.py:f"], "There is no file nowhere.py"),
+        ([f"{file}:copy", "128"], "float16[4096,4096]"),
     ):
         assert main(arguments) == 2
         assert words in capsys.readouterr().err
