@@ -12,7 +12,7 @@ exercises; see `Exercise` for what one consists of. `judge` answers with a
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from course_lib.diagnostics import CourseError
@@ -39,7 +39,11 @@ __all__ = [
 
 
 def check(
-    exercise_id: str, fn: Callable[..., Any] | None = None, *, seed: int | None = None
+    exercise_id: str,
+    fn: Callable[..., Any] | None = None,
+    *,
+    seed: int | None = None,
+    expects: Mapping[str, Mapping[str, int | str]] | None = None,
 ) -> None:
     """Says whether your function is right, and if not, what is wrong and where.
 
@@ -50,6 +54,8 @@ def check(
       exercise_id: the exercise's id, such as "start_here.fill_iota".
       fn: your function itself, without parentheses after it.
       seed: draws the data of an earlier check again; its verdict names the number.
+      expects: what the compiler must make of it as well, by architecture:
+        `{"sm_90a": {"wgmma.mma_async": ">=4", "spill_bytes": 0}}`.
 
     Raises:
       CourseError: there is no such exercise, or `fn` is not a function.
@@ -57,7 +63,7 @@ def check(
     if callable(exercise_id):
         right = f'check("{_id_for(exercise_id, fn)}", {_name(exercise_id)})'
         raise CourseError(f"check takes the exercise's id first and your function second: {right}.")
-    verdict = judge(exercise_id, fn, seed=seed)
+    verdict = judge(exercise_id, fn, seed=seed, expects=expects)
     print(verdict)
     note_check(verdict.exercise, fault=verdict.fault)
 

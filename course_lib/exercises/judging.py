@@ -9,7 +9,8 @@ the others follow from, in this order:
 3. what its kernels did wrong on the way: out of bounds, a race, a barrier;
 4. the work is not done by a kernel at all (`jnp.dot` gives the right values too);
 5. the result: number of outputs, shape, dtype, NaN, values;
-6. the right result without an instruction asked for, or with one not allowed.
+6. the right result without an operation asked for, or with one not allowed;
+7. the right result without an instruction that the compiler is expected to make of it.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ _NOT_DONE = "NotImplementedError: not done yet"
 
 Array = np.ndarray[Any, Any]
 Execute = Callable[..., Outcome]
+Expects = Mapping[str, Mapping[str, int | str]]
 
 
 class WrongReturn(Exception):  # noqa: N818 - its name starts a finding's text
@@ -51,6 +53,7 @@ def judge(
     cases: Sequence[Case] | None = None,
     seed: int | None = None,
     native: bool | None = None,
+    expects: Expects | None = None,
 ) -> Verdict:
     """Judges `fn` as an answer to an exercise; prints nothing.
 
@@ -61,6 +64,8 @@ def judge(
       seed: what to draw the data from; by default fresh entropy.
       native: whether to run it on the GPU too, once it is clean on the CPU model;
         by default where the machine's GPU has what the kernel needs.
+      expects: what the compiler must make of it, beside what the exercise asks for, by
+        architecture: `{"sm_90a": {"wgmma.mma_async": ">=4", "spill_bytes": 0}}`.
 
     Raises:
       CourseError: there is no such exercise, `fn` is not a function, or `native` is True
@@ -74,12 +79,37 @@ def judge(
         return Verdict(exercise.id, "signature", (misfit,), seed, str(cases[0]))
     notes: list[Finding] = []
     found = _judge_cases(exercise, fn, cases, seed, execute, where="", notes=notes)
+    unseen = ""
+    if found is None:
+        found, unseen = _judge_code(exercise, fn, cases[0], seed, expects or {})
     if found is None and native is not False:
         found = _judge_on_gpu(exercise, fn, cases, seed, insist=native is True)
     if found is not None:
         return found
     lines = verdict.describe_finding(notes[0]) if notes else ()
+    lines += (unseen,) if unseen else ()
     return Verdict(exercise.id, "", lines, seed, passed=len(cases), findings=tuple(notes))
+
+
+def _judge_code(
+    exercise: Exercise, fn: Callable[..., Any], case: Case, seed: int, expects: Expects
+) -> tuple[Verdict | None, str]:
+    """The verdict on what the compiler makes of it, and a remark if there is no compiler."""
+    wanted = {
+        arch: {**exercise.expects.get(arch, {}), **expects.get(arch, {})}
+        for arch in {**exercise.expects, **expects}
+    }
+    if not wanted:
+        return None, ""
+    from course_lib.compiler import ToolchainMissing, unmet_expectations
+
+    shapes = tuple(jax.ShapeDtypeStruct(a.shape, jnp.dtype(a.dtype)) for a in case.args)
+    try:
+        unmet = unmet_expectations(_call(fn, case), shapes, wanted)
+    except ToolchainMissing as error:
+        return None, f"What the compiler makes of it was not looked at. {error}"
+    lines = ("The values are right.", *unmet)
+    return (Verdict(exercise.id, "means", lines, seed, str(case)) if unmet else None), ""
 
 
 def _judge_on_gpu(

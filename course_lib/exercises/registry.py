@@ -97,6 +97,8 @@ class Exercise:
       requires: primitive -> how often it must occur inside the kernels, at least
         ("copy_gmem_to_smem": 1). Names are those of `course_lib.model.Trace.inside`.
       forbids: primitives that must not occur inside the kernels.
+      expects: what the compiler must make of the first case, by architecture:
+        `{"sm_90a": {"wgmma.mma_async": ">=4", "spill_bytes": 0}}` (`compiler.expectations`).
       rtol, atol: tolerances, where those of `compare.TOLERANCES` do not fit (an element
         is right when |got - wanted| <= atol + rtol * |wanted|). Integers are exact.
     """
@@ -112,6 +114,7 @@ class Exercise:
     hints: tuple[str, str, str]
     requires: Mapping[str, int] = MappingProxyType({})
     forbids: tuple[str, ...] = ()
+    expects: Mapping[str, Mapping[str, int | str]] = MappingProxyType({})
     rtol: float | None = None
     atol: float | None = None
 
