@@ -43,6 +43,17 @@ _ADVICE: tuple[tuple[str, str, str], ...] = (
     (r"^TypeError: unsupported operand type\(s\) for .*'TransformedRef'", "", _PLACE),
     (r"^TransformedRefAvalError", "", _PLACE),
     (
+        r"^TypeError: 'NoneType' object is not callable",
+        "",
+        "plgpu.nd_loop, pl.loop and pl.when run the function below them where it is defined, and "
+        "leave None under its name: do not call it.",
+    ),
+    (
+        r"^TypeError: object of type 'int' has no len\(\)",
+        "",
+        "Is it grid=? It takes a tuple, even of one number: grid=(n,), grid_names=('i',).",
+    ),
+    (
         r"^ValueError: Can only call `copy_\w+` on a `Ref`",
         "",
         "A copy takes places and not values: a whole ref, or ref.at[part] with .at.",

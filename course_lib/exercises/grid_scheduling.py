@@ -33,7 +33,8 @@ register(
         hints=(
             "The grid has three axes: which band of mt tile rows, which tile column, which row "
             "within the band. The tile column is the middle one. How many tile rows lie above "
-            "band number 2 if a band has mt = 3 of them?",
+            "band number 2 if a band has mt = 3 of them? And `block` is the block's place in this "
+            "grid, not the tile's place in C: block (0, 0, 1) is number 1, one tile row down.",
             "mi = outer * mt + inner, ni is the axis 'n'. The block's index counts the grid in "
             "row-major order: the last axis is the fastest. With axes of sizes (M, N, P), block "
             "(i, j, k) is number (i * N + j) * P + k.",
@@ -95,15 +96,19 @@ register(
             Case(_operands(4, 2, 2), {"num_sms": 4}),
             Case(_operands(2, 3, 4), {"num_sms": 7}),
         ),
+        # nd_loop's number of steps differs from block to block; a launch of m * n blocks has none
+        requires={"while": 1},
         hints=(
-            "The grid has one axis of num_sms blocks. What a block does for one tile, the body of "
-            "the loop does, once for each tile that is this block's; nd_loop finds out which.",
+            "Begin with the kernel: a function of four refs, one for each input and each output. "
+            "The launch has one axis of num_sms blocks. What a block did for its one tile, the "
+            "body of the loop does for each tile that is this block's; nd_loop finds out which.",
             "@plgpu.nd_loop((m, n), collective_axes='sm') above def tile(info): and in it "
             "mi, ni = info.index. The loop runs where it is defined; nobody calls tile. The "
             "block's own index is jax.lax.axis_index('sm').",
-            "plgpu.kernel(kernel, out_type=(...), grid=(num_sms,), grid_names=('sm',))(a, b). In "
-            "the body of the loop: multiply_tile(a_gmem, b_gmem, c_gmem, mi, ni), then "
-            "block_gmem[mi, ni] = jax.lax.axis_index('sm').",
+            "def kernel(a_gmem, b_gmem, c_gmem, block_gmem), with the loop in it. In its body: "
+            "multiply_tile(a_gmem, b_gmem, c_gmem, mi, ni), then block_gmem[mi, ni] = "
+            "jax.lax.axis_index('sm'). Last: return plgpu.kernel(kernel, out_type=out_type, "
+            "grid=(num_sms,), grid_names=('sm',))(a, b).",
         ),
     )
 )

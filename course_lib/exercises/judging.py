@@ -145,8 +145,10 @@ def _judge_cases(
         fault, lines = _fault(exercise, fn, case, arrays, outcome)
         if fault:
             rule = verdict.most_important(outcome.errors).rule if outcome.errors else ""
+            found = outcome.findings
             return Verdict(
-                exercise.id, fault, lines, seed, str(case), index, where, outcome.findings, rule
+                *(exercise.id, fault, lines, seed, str(case), index, where, found, rule),
+                drawn=bool(case.args),
             )
         if notes is not None:
             notes += [f for f in outcome.findings if f.severity is Severity.NOTE]

@@ -76,6 +76,7 @@ _FIRST = ("exception", "unsupported", "deadlock", "timeout", "crash", "out-of-bo
 _LITTLE_WORK = frozenset({"broadcast_in_dim", "convert_element_type", "reshape", "squeeze"})
 _IN_WORDS = {
     "scan": "a loop (`pl.loop`, `jax.lax.fori_loop`)",
+    "while": "a loop whose number of steps is known only when it runs (`plgpu.nd_loop`)",
     "get": "a load from a ref (`ref[...]`)",
     "swap": "a store to a ref (`ref[...] = value`)",
     "wgmma_ref": "`plgpu.wgmma`",
@@ -102,6 +103,7 @@ class Verdict:
       where: "the GPU" for a fault seen only there, else "".
       findings: what was found on the case that went wrong; of a right answer, the notes.
       rule: the rule of the finding that the verdict reports, "" where it reports none.
+      drawn: whether the case that went wrong has data at all, or only plain numbers.
     """
 
     exercise: str
@@ -113,6 +115,7 @@ class Verdict:
     where: str = ""
     findings: tuple[Finding, ...] = ()
     rule: str = ""
+    drawn: bool = True
 
     @property
     def ok(self) -> bool:
@@ -143,7 +146,8 @@ class Verdict:
 
     def _last_line(self) -> str:
         """What to do next. A fault of the data's shape comes back without the seed."""
-        again = f" Same data again: check(..., seed={self.seed})." if self.fault == "value" else ""
+        of_the_data = self.fault == "value" and self.drawn
+        again = f" Same data again: check(..., seed={self.seed})." if of_the_data else ""
         return f'Stuck? hint("{self.exercise}").{again}'
 
 

@@ -60,6 +60,18 @@ SCALE = Exercise(
     forbids=("add",),
 )
 
+COUNT = Exercise(
+    id="practice.count",
+    function="count",
+    title="No arrays",
+    statement="Return 0, 1, 2, ...",
+    signature="count(*, n) -> int32[n]",
+    lines=1,
+    reference=lambda n: np.arange(n, dtype=np.int32),
+    cases=(Case((), {"n": COLUMNS}),),
+    hints=("One.", "Two.", "Three."),
+)
+
 ALL = (DOUBLE, PAIR, SCALE)
 
 
@@ -326,6 +338,15 @@ def scale(x: Array, *, by: int) -> Array:
         y_gmem[...] = x_gmem[...] * by
 
     return _elementwise(body, x)
+
+
+def counts_from_one(*, n: int) -> Array:
+    def body(y_gmem):
+        y_gmem[...] = 1 + plgpu.layout_cast(
+            lax.iota(jnp.int32, n), plgpu.Layout.WG_STRIDED((n,), 1)
+        )
+
+    return plgpu.kernel(body, out_type=jax.ShapeDtypeStruct((n,), jnp.int32))()
 
 
 def scale_by_three(x: Array, *, by: int) -> Array:

@@ -165,6 +165,13 @@ def test_a_value_fault_says_how_to_see_the_same_data_again():
     assert str(again) == str(first)
 
 
+def test_a_case_of_plain_numbers_is_the_same_again_without_a_seed(exercises):
+    registry.register(practice.COUNT)
+    wrong = on_model("practice.count", practice.counts_from_one)
+    assert wrong.fault == "value"
+    assert "seed" not in str(wrong)
+
+
 def test_every_judgement_draws_fresh_data():
     first, second = (on_model("practice.double", practice.forgets_to_double) for _ in range(2))
     assert str(first) != str(second)

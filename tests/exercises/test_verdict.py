@@ -51,6 +51,11 @@ def test_a_wrong_verdict_says_what_where_and_what_next():
     ]
 
 
+def test_a_case_without_data_has_no_seed():
+    verdict = Verdict("a.b", "value", ("One.",), 7, "m=4", drawn=False)
+    assert str(verdict).splitlines()[-1] == '  Stuck? hint("a.b").'
+
+
 def test_the_gpu_is_named_only_for_what_went_wrong_there():
     assert " on the GPU," in str(Verdict("a.b", "value", case="x", where="the GPU"))
     assert "GPU" not in str(Verdict("a.b", "value", case="x"))

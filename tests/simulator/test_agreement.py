@@ -139,7 +139,11 @@ INTS = {
 TOLERANCE = {"float32": 2e-6, "float16": 2e-3, "bfloat16": 2e-2}
 
 
-def close(got, want) -> None:
+# Of n normal numbers the partial sums are about the root of n, and they are what is rounded.
+SUMS = {"sum", "sum_all", "cumsum", "dot", "einsum"}
+
+
+def close(got, want, *, magnitude: float = 1.0) -> None:
     want = np.asarray(want)
     got = np.asarray(got).reshape(want.shape)
     assert got.dtype == want.dtype
@@ -147,7 +151,7 @@ def close(got, want) -> None:
         np.testing.assert_array_equal(got, want)
         return
     tol = TOLERANCE[want.dtype.name]
-    scale = max(1.0, float(np.max(np.abs(want.astype(np.float64)))))
+    scale = max(magnitude, float(np.max(np.abs(want.astype(np.float64)))))
     np.testing.assert_allclose(
         got.astype(np.float64), want.astype(np.float64), rtol=4 * tol, atol=tol * scale
     )
@@ -161,7 +165,7 @@ def test_float_operations(name: str, dtype: str) -> None:
     f = FLOATS[name]
     report = simulate(functools.partial(in_kernel, f), x, y)
     assert not report.findings, report
-    close(report.value, jax.jit(f)(x, y))
+    close(report.value, jax.jit(f)(x, y), magnitude=x.size**0.5 if name in SUMS else 1.0)
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int8", "uint8", "uint32"])

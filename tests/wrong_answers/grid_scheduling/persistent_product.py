@@ -154,6 +154,34 @@ def body_called_by_hand(a, b, *, num_sms):
     return _launch(kernel, a, b, num_sms)
 
 
+def a_block_per_tile(a, b, *, num_sms):
+    """Launches all m * n blocks, and works out which persistent block it would have been."""
+    m, n = _tiles(a, b)
+
+    def kernel(a_gmem, b_gmem, c_gmem, block_gmem):
+        i = jax.lax.axis_index("sm")
+        multiply_tile(a_gmem, b_gmem, c_gmem, i // n, i % n)
+        block_gmem[i // n, i % n] = i % num_sms
+
+    return _launch(kernel, a, b, m * n)
+
+
+def grid_without_its_comma(a, b, *, num_sms):
+    """(num_sms) is a number and no tuple."""
+
+    def kernel(a_gmem, b_gmem, c_gmem, block_gmem):
+        @plgpu.nd_loop(_tiles(a, b), collective_axes="sm")
+        def _(info):
+            multiply_tile(a_gmem, b_gmem, c_gmem, *info.index)
+            block_gmem[info.index] = jax.lax.axis_index("sm")
+
+    out_type = (
+        jax.ShapeDtypeStruct((a.shape[0], b.shape[1]), jnp.float32),
+        jax.ShapeDtypeStruct(_tiles(a, b), jnp.int32),
+    )
+    return plgpu.kernel(kernel, out_type=out_type, grid=(num_sms), grid_names=("sm"))(a, b)
+
+
 def dot(a, b, *, num_sms):
     """jnp.dot instead of a kernel."""
     m, n = _tiles(a, b)
@@ -174,7 +202,13 @@ WRONG = {
     "m and n swapped": Wrong(m_and_n_swapped, "value", ("[0, 1] of output 2 of 2 is 3",)),
     "the step instead of the block": Wrong(step_for_block, "value", ("output 2 of 2 is 0",)),
     "the body called by hand": Wrong(
-        body_called_by_hand, "exception", ("not callable", "persistent_product.py")
+        body_called_by_hand, "exception", ("not callable", "do not call it")
+    ),
+    "a block per tile": Wrong(
+        a_block_per_tile, "means", ("The values are right", "never uses", "plgpu.nd_loop")
+    ),
+    "a grid without its comma": Wrong(
+        grid_without_its_comma, "exception", ("It takes a tuple", "grid=(n,)")
     ),
     "jnp.dot": Wrong(dot, "means", ("no GPU kernel", "dot_general")),
 }

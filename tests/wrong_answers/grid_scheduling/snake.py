@@ -120,6 +120,17 @@ def plain_jax(*, m, n, width):
     return bands.transpose(0, 2, 1).reshape(m, n)
 
 
+def returns_the_tile(*, m, n, width):
+    """Works out the tile and returns it, instead of writing to it."""
+
+    def kernel(order_gmem):
+        i = jax.lax.axis_index("i")
+        return i // (width * n) * width + i % width
+
+    out_type = jax.ShapeDtypeStruct((m, n), jnp.int32)
+    return plgpu.kernel(kernel, out_type=out_type, grid=(m * n,), grid_names=("i",))()
+
+
 WRONG = {
     "never turns": Wrong(never_turns, "value", ("[2, 0] is 6, should be 10",)),
     "turns the even bands": Wrong(turns_the_even_bands, "value", ("columns in reverse order",)),
@@ -133,5 +144,6 @@ WRONG = {
     "the last band is missing": Wrong(
         last_band_missing, "value", ("rows 2 to 3", "Nobody writes 4 of the 12")
     ),
+    "returns the tile": Wrong(returns_the_tile, "value", ("Nobody writes 12 of the 12",)),
     "plain JAX": Wrong(plain_jax, "means", ("no GPU kernel", "rev")),
 }
