@@ -28,7 +28,8 @@ import jax
 import numpy as np
 
 from course_lib import model, tracing
-from course_lib.diagnostics import CourseError, Finding, KernelError, Severity
+from course_lib.diagnostics import CourseError, Finding, KernelError, Severity, clinic
+from course_lib.diagnostics.locations import innermost_own
 from course_lib.model import Outcome
 from course_lib.workers import RemoteError, Worker, WorkerError, WorkerTimeout
 
@@ -249,15 +250,24 @@ def execute_native(
     except WorkerTimeout:
         return Outcome(findings=(_never_ended(timeout_s),))
     except RemoteError as error:
-        from course_lib.diagnostics.locations import innermost_own
-
-        what = f"{error.type_name}: {error.message.strip().splitlines()[0]}"
-        place = innermost_own(error.frames)
-        return Outcome(findings=(Finding("exception", Severity.ERROR, what, where=place),))
+        return Outcome(findings=(_raised(error),))
     except WorkerError as error:
         what = f"The process that ran the kernel on the GPU died: {error}."
         return Outcome(findings=(Finding("crash", Severity.ERROR, what),))
     return Outcome(value, (), traced)
+
+
+def _raised(error: RemoteError) -> Finding:
+    """What JAX or the compiler said, and what the clinic knows about it."""
+    known = clinic.consult(error.message, type_name=error.type_name, frames=error.frames)
+    return Finding(
+        "exception",
+        Severity.ERROR,
+        f"{error.type_name}: {clinic.shorten(error.message)}",
+        why=known.means if known else "",
+        fix=known.change if known else "",
+        where=innermost_own(error.frames),
+    )
 
 
 def _never_ended(timeout_s: float) -> Finding:

@@ -104,6 +104,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--accel", choices=("auto", "cpu", "cuda12"), default="auto")
     parser.add_argument("--upgrade", action="store_true", help="lock: take the newest versions")
     options = parser.parse_args(arguments)
+    # As pip does: behind a proxy of a company or a school, only the machine knows whom to trust.
+    os.environ.setdefault("UV_SYSTEM_CERTS", "1")
     try:
         with _one_at_a_time():
             if options.what == "lock":

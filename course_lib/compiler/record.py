@@ -53,12 +53,20 @@ class Call:
         return function, tuple(map(_array, self.args))
 
 
+_BOTH = ("sm_90a", "sm_100a")
 _SQUARE = ("float16[4096, 4096]", "float16[4096, 4096]")
 CALLS = (
     Call("matmul_hopper:matmul", _SQUARE, ("sm_90a",)),
     Call("matmul_hopper:matmul_multicast", _SQUARE, ("sm_90a",)),
     Call("matmul_blackwell:matmul", _SQUARE, ("sm_100a",)),
     Call("matmul_blackwell:matmul_collective", _SQUARE, ("sm_100a",)),
+    Call("start_here:add_one", ("float32[1024]",), _BOTH),
+    Call("start_here:double_through_smem", ("float32[1024]",), _BOTH),
+    Call("memory_spaces:square_through_smem", ("float32[256, 128]",), _BOTH),
+    Call("memory_spaces:stage_through_smem", ("float32[256, 128]",), _BOTH),
+    Call("memory_spaces:shift_whole", ("float32[128, 128]",), _BOTH),
+    Call("memory_spaces:shift_in_slices", ("float32[128, 128]",), _BOTH),
+    Call("grid_scheduling:matmul", ("float32[256, 256]", "float32[256, 256]"), _BOTH),
 )
 
 

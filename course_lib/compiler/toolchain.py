@@ -95,8 +95,8 @@ def _missing() -> str:
     if not has_wheels():
         return (
             f"The compiler's packages exist for Linux only, and this is {platform.system()} "
-            f"on {platform.machine()}. The course's own kernels show recorded listings here; "
-            "everything else in the course works without it."
+            f"on {platform.machine()}. The course's own kernels show a recorded listing for "
+            "the shapes that were recorded; everything else in the course works without it."
         )
     return (
         f"The compiler is not installed. Run `{COMMAND}` in the course's folder (about 270 MB to "

@@ -191,7 +191,7 @@ def _failure(outcome: Outcome) -> tuple[str, tuple[str, ...]]:
         return "not-done", ()
     if finding.what.startswith(WrongReturn.__name__):
         return "outputs", (finding.what.partition(": ")[2],)
-    return fault, verdict.describe_finding(advise(finding))
+    return fault, verdict.describe_advice(finding, advise(finding))
 
 
 def _wanted(exercise: Exercise, case: Case, arrays: tuple[Array, ...]) -> list[Array]:

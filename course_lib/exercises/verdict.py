@@ -7,13 +7,14 @@ import textwrap
 from collections import Counter
 from collections.abc import Sequence
 
-from course_lib.diagnostics import Finding
+from course_lib.diagnostics import Finding, clinic
 from course_lib.exercises.registry import Exercise
 
 MAX_LINES = 8
 _WIDTH = 88
 _INDENT = "  "
 _LONGEST_SENTENCE = 260  # three lines
+_ORIGINAL = 150  # of a message that was put into other words: two lines
 
 # fault -> how the first line of a verdict says it
 FAULTS = {
@@ -177,6 +178,14 @@ def describe_finding(finding: Finding) -> tuple[str, ...]:
         what = f"{sentence} ({finding.where})."
     accesses = [f"- {a}" for a in finding.accesses[:2]]
     return (what, *accesses, *([finding.fix] if finding.fix else []))
+
+
+def describe_advice(finding: Finding, advised: Finding) -> tuple[str, ...]:
+    """A finding in the clinic's words; the original message stays readable under them."""
+    lines = describe_finding(advised)
+    if advised.what == finding.what:
+        return lines
+    return (*lines, f"In JAX's words: {textwrap.shorten(clinic.shorten(finding.what), _ORIGINAL)}")
 
 
 def describe_unwritten(findings: Sequence[Finding]) -> tuple[str, ...]:

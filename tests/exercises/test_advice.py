@@ -142,3 +142,11 @@ def test_a_copy_without_a_barrier_is_told_what_it_lacks(exercises):
 def test_any_other_message_stays_as_it_is(what):
     finding = Finding("exception", Severity.ERROR, what, fix="As before.")
     assert advise(finding) == finding
+
+
+def test_what_jax_said_stays_readable_under_the_plain_words(exercises):
+    text = str(judge("practice.double", _kernel(stores_integers), native=False))
+    plain, _, original = text.replace("\n  ", " ").partition("In JAX's words: ")
+    assert "clinic" not in plain
+    assert "ValueError" in original or "TypeError" in original
+    assert len(text.splitlines()) <= 8

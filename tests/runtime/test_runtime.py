@@ -173,3 +173,20 @@ def test_native_execution_stops_a_function_that_never_ends(x):
     outcome = runtime.execute_native(spins, (x,), timeout_s=1)
     assert outcome.errors[0].rule == "timeout"
     assert "simulate(" in outcome.errors[0].fix
+
+
+def test_what_the_compiler_refuses_on_a_gpu_is_said_in_plain_words(monkeypatch, x):
+    message = (
+        "Mosaic GPU kernel exceeds available shared memory: smem_bytes=300000 > "
+        "max_smem_bytes=232448"
+    )
+
+    class Refusing:
+        def call(self, *args, **kwargs):
+            raise runtime.RemoteError("ValueError", message, [], "")
+
+    monkeypatch.setattr(runtime, "_native", Refusing())
+    finding = runtime.execute_native(kernels.two_blocks(), (x,)).errors[0]
+    assert message in finding.what
+    assert finding.why
+    assert finding.fix

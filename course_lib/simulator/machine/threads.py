@@ -402,6 +402,14 @@ class Cluster:
     def along(self, block: ThreadBlock, axes: Sequence[str]) -> list[ThreadBlock]:
         """The blocks that differ from `block` along the given cluster axes only."""
         names = self.device.kernel.cluster_names
+        for axis in axes:
+            if axis not in names and axis != self.device.kernel.thread_name:
+                have = f"its cluster axes are {', '.join(names)}" if names else "it has no cluster"
+                raise KernelFault(
+                    "collective-mismatch",
+                    f"An operation is collective over {axis!r}, which is no cluster axis of the"
+                    f" kernel: {have}",
+                )
         fixed = [i for i, n in enumerate(names) if n not in axes]
         return [b for b in self.blocks if all(b.coords[i] == block.coords[i] for i in fixed)]
 

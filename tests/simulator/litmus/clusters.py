@@ -79,6 +79,17 @@ def _one_block_only(x, *, both):
     return _kernel(body, x, [plgpu.SMEM((128,), F32), plgpu.Barrier()], (2, 128))
 
 
+def _along(x, *, axis):
+    """A collective copy along an axis that the kernel has, or has not."""
+
+    def body(x_gmem, o_gmem, smem, loaded):
+        plgpu.copy_gmem_to_smem(x_gmem, smem, loaded, collective_axes=axis)
+        plgpu.barrier_wait(loaded)
+        o_gmem[lax.axis_index("c")] = smem[...]
+
+    return _kernel(body, x, [plgpu.SMEM((128,), F32), plgpu.Barrier()], (2, 128))
+
+
 def _leader_tracked(x, *, follower_waits, mode):
     """Only the leader's barrier sees the copy; the other block learns by a ClusterBarrier."""
 
@@ -118,6 +129,9 @@ PAIRS = [
          (((2, 128), "float32"),), ("ClusterBarrier", "block 0", "block 1"), reference=_twice),
     Pair("collective-mismatch", P(_slices, same=False), P(_slices, same=None),
          (((2, 128), "float32"),), reference=lambda x: x),
+    Pair("collective-mismatch", P(_along, axis="cluster"), P(_along, axis="c"),
+         (((128,), "float32"),), ("'cluster'", "its cluster axes are c"), name="unknown axis",
+         reference=_twice),
     Pair("deadlock", P(_one_block_only, both=False), P(_one_block_only, both=True),
          (((128,), "float32"),), ("bytes",), name="one block", reference=_twice),
     Pair("leader-tracked-wait", P(_leader_tracked, follower_waits=True, mode=PARTITIONED),
