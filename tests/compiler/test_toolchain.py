@@ -109,7 +109,7 @@ def test_systems_that_have_no_wheels(own_folder, tmp_path, monkeypatch, capsys):
     with pytest.raises(ToolchainMissing, match="for Linux only, and this is Darwin"):
         toolchain.find(site=tmp_path / "site")
     toolchain.install()
-    assert "recorded listings" in capsys.readouterr().out
+    assert "recorded listing" in capsys.readouterr().out
     assert not own_folder.exists()
 
 
