@@ -252,8 +252,16 @@ def _layouts(match: re.Match[str], places: Sequence[Place]) -> tuple[str, str]:
             "slice the ref before loading it, or take multiples of 64 rows and 8 columns; what "
             "must be cut otherwise goes through SMEM.",
         )
+    if not value:  # the message alone: a run on a GPU does not say which operations it is about
+        return (
+            "Two operations need layouts that cannot be turned into each other, or an array in "
+            "registers does not have a multiple of 128 elements.",
+            "let compile_for(kernel, ...) name the operations and their lines. Of two values, pass "
+            "one through SMEM, or load it in the other's layout: "
+            "plgpu.load(ref, layout=plgpu.Layout.WGMMA).",
+        )
     return (
-        f"There is no way to spread the array{value and f' {value}'} over the 128 lanes of a "
+        f"There is no way to spread the array {value} over the 128 lanes of a "
         "Pallas thread: what is loaded into registers must have a multiple of 128 elements (a "
         "'warpgroup multiple').",
         "make the block's shape a multiple of 128 elements (pad it, or give each block more rows), "

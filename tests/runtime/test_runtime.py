@@ -190,3 +190,11 @@ def test_what_the_compiler_refuses_on_a_gpu_is_said_in_plain_words(monkeypatch, 
     assert message in finding.what
     assert finding.why
     assert finding.fix
+
+
+def test_without_the_operations_at_fault_both_reasons_for_missing_layouts_are_named():
+    error = runtime.RemoteError("ValueError", "Failed to infer a possible set of layouts.", [], "")
+    finding = runtime._raised(error)
+    assert "cannot be turned into each other" in finding.why
+    assert "multiple of 128" in finding.why
+    assert "compile_for" in finding.fix
