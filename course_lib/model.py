@@ -3,6 +3,9 @@
 The simulator notices deadlocks and endless kernels by itself. What it cannot
 notice (a Python loop of the learner's that never ends, an allocation larger than
 the machine, a crash) ends with the process, in a finding, and the notebook lives on.
+
+Meanwhile a second process lowers the same kernels for CUDA, which needs no GPU. What
+cannot be lowered, because of layouts for instance, is a finding of the same report.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import linecache
 import os
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +24,7 @@ from course_lib.diagnostics.locations import registered_cells
 from course_lib.workers import RemoteError, Worker, WorkerDied, WorkerTimeout
 
 if TYPE_CHECKING:  # this module stays light: JAX is imported by the first run
+    from course_lib.compiler.lowering import Lowered
     from course_lib.simulator import Report
     from course_lib.tracing import Trace
 
@@ -34,11 +39,13 @@ class Outcome:
       value: its result, a pytree of numpy arrays; None if it has none.
       findings: what was found, in the order it was met.
       trace: what its jaxpr holds; None if it could not be traced.
+      remarks: what could not be looked at, a sentence each.
     """
 
     value: Any = None
     findings: tuple[Finding, ...] = ()
     trace: Trace | None = None
+    remarks: tuple[str, ...] = ()
 
     @property
     def errors(self) -> tuple[Finding, ...]:
@@ -58,18 +65,21 @@ def simulate(
     schedule: str | int = "in_order",
     max_steps: int | None = None,
     timeline: bool = False,
+    values: bool = True,
     timeout_s: float = DEFAULT_TIMEOUT_S,
 ) -> Report:
     """Runs `function(*args)` on the model of the GPU, never on a real one, and reports.
 
     Args:
       function: a kernel, or a function of arrays that calls kernels.
-      *args: arrays.
+      *args: arrays; without `values`, jax.ShapeDtypeStructs are enough.
       arch: "sm_90a" (Hopper) or "sm_100a" (Blackwell); by default what the kernels need.
       schedule: "in_order", "adversarial" (asynchronous effects land as late, or as early, as
         the rules allow) or an int, the seed of a random schedule.
       max_steps: how many operations may be simulated before it counts as endless.
       timeline: whether to record what every thread and engine does when (`report.timeline`).
+      values: False to predict the time only, of grids of any size (`report.performance`):
+        nothing is computed, and no mistakes are looked for.
       timeout_s: seconds after which the process is stopped, whatever it does.
 
     Returns:
@@ -85,9 +95,24 @@ def simulate(
         "schedule": schedule,
         "max_steps": max_steps,
         "timeline": timeline,
+        "values": values,
     }
     report, _ = _ask(function, args, options, timeout_s)
     return Report(None, report) if isinstance(report, tuple) else report
+
+
+def simulate_here(function: Callable[..., Any], *args: Any, **options: Any) -> Report:
+    """Like `simulate`, in this process and without a time limit: for commands.
+
+    `options` are those of `course_lib.simulator.simulate`.
+    """
+    from course_lib import simulator
+    from course_lib.compiler import lowering
+
+    report = simulator.simulate(function, *args, **options)
+    if any(f.rule == "exception" for f in report.findings):
+        return report
+    return _merged(report, lowering.lower(function, _shapes(args), options.get("arch")))
 
 
 def execute(
@@ -106,13 +131,29 @@ def execute(
         return Outcome(findings=(_finding("exception", str(error)),))
     if isinstance(report, tuple):
         return Outcome(findings=report, trace=trace)
-    return Outcome(report.value, report.findings, trace)
+    return Outcome(report.value, report.findings, trace, report.remarks)
 
 
 def _ask(
     function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any], timeout_s: float
 ) -> tuple[Report | tuple[Finding, ...], Trace | None]:
     """The report and the trace; instead of the report, the findings that say why there is none."""
+    lowering = _Lowering(function, args, options.get("arch"), timeout_s)
+    try:
+        report, trace = _ask_simulator(function, args, options, timeout_s)
+        if isinstance(report, tuple):  # stopped, or never begun
+            lowering.stop()
+        elif not any(f.rule == "exception" for f in report.findings):
+            report = _merged(report, lowering.answer())
+    except BaseException:
+        lowering.stop()
+        raise
+    return report, trace
+
+
+def _ask_simulator(
+    function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any], timeout_s: float
+) -> tuple[Report | tuple[Finding, ...], Trace | None]:
     from course_lib.simulator.hosting import to_numpy
 
     try:
@@ -148,14 +189,105 @@ def _simulate_here(
     cells: dict[str, tuple[str, list[str]]],
 ) -> Any:
     """In the child process: `(report, trace)`."""
-    from course_lib.diagnostics.locations import register_cell
     from course_lib.simulator import hosting
+
+    _register(cells)
+    return hosting.simulate_and_trace(function, args, **options)
+
+
+def _register(cells: dict[str, tuple[str, list[str]]]) -> None:
+    from course_lib.diagnostics.locations import register_cell
 
     for file, (name, lines) in cells.items():
         register_cell(file, name)
         # the names of a kernel's arguments are read from here
         linecache.cache[file] = (sum(map(len, lines)), None, lines, file)
-    return hosting.simulate_and_trace(function, args, **options)
+
+
+def _lower_here(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    arch: str | None,
+    cells: dict[str, tuple[str, list[str]]],
+) -> Lowered:
+    """In the other child process."""
+    from course_lib.compiler import lowering
+
+    _register(cells)
+    return lowering.lower(function, args, arch)
+
+
+class _Lowering:
+    """The kernels of one call on their way to CUDA, while the simulation runs."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        arch: str | None,
+        timeout_s: float,
+    ):
+        self._answer: Lowered | None = None
+        self._why_none = ""
+        self._thread = threading.Thread(
+            target=self._ask, args=(function, _shapes(args), arch, _cells(), timeout_s), daemon=True
+        )
+        self._thread.start()
+
+    def _ask(self, function: Any, shapes: Any, arch: Any, cells: Any, timeout_s: float) -> None:
+        try:
+            self._answer = lowering_worker().call(
+                _lower_here, function, shapes, arch, cells, timeout_s=timeout_s
+            )
+        except Exception as error:
+            self._why_none = str(error).strip() or type(error).__name__
+
+    def answer(self) -> Lowered:
+        """Waits until it is known whether they can be lowered."""
+        from course_lib.compiler.lowering import Lowered, not_looked_at
+
+        self._thread.join()
+        return self._answer or Lowered(remark=not_looked_at(self._why_none))
+
+    def stop(self) -> None:
+        """Ends it if it is still under way: nobody waits for the answer any more."""
+        if self._thread.is_alive():
+            lowering_worker().kill()
+
+
+def _shapes(args: tuple[Any, ...]) -> Any:
+    """The arguments with shapes and dtypes for arrays; whatever else they hold stays."""
+    import jax
+    import numpy as np
+
+    def shape(x: Any) -> Any:
+        array = isinstance(x, jax.Array | np.ndarray)
+        return jax.ShapeDtypeStruct(x.shape, x.dtype) if array else x
+
+    return jax.tree.map(shape, args)
+
+
+# Rules of the simulator about what a kernel is made of, not about what happens when it runs.
+_OF_THE_PROGRAM = frozenset(
+    {"illegal-mma", "not-collective", "out-of-bounds", "over-capacity", "unaligned-offset"}
+)
+
+
+def _merged(report: Report, lowered: Lowered) -> Report:
+    """The report with what lowering says, unless the simulation says it already."""
+    found = lowered.finding
+    remarks = (*report.remarks, lowered.remark) if lowered.remark else report.remarks
+    if found is None or any(_same(f, found) for f in report.findings):
+        return dataclasses.replace(report, remarks=remarks)
+    return dataclasses.replace(report, findings=(*report.findings, found), remarks=remarks)
+
+
+def _same(simulated: Finding, lowered: Finding) -> bool:
+    """Whether two findings are about the same mistake."""
+    if simulated.rule not in _OF_THE_PROGRAM:
+        return False
+    places = [(f.location.file, f.location.line) for f in (simulated, lowered) if f.location]
+    return simulated.rule == lowered.rule or (len(places) == 2 and places[0] == places[1])
 
 
 def _finding(rule: str, what: str, fix: str = "") -> Finding:
@@ -190,6 +322,7 @@ def _cannot_travel(error: Exception) -> Finding:
 
 
 _worker: Worker | None = None
+_lowering_worker: Worker | None = None
 
 
 def worker() -> Worker:
@@ -204,15 +337,38 @@ def worker() -> Worker:
     return _worker
 
 
+def lowering_worker() -> Worker:
+    """The process that lowers kernels for CUDA; started at the first use."""
+    global _lowering_worker
+    if _lowering_worker is None:
+        _lowering_worker = Worker(
+            "lowering",
+            env={
+                "JAX_PLATFORMS": "cpu",
+                "CUDA_VISIBLE_DEVICES": "",
+                "JAX_TRACEBACK_FILTERING": "off",  # the clinic reads JAX's frames too
+            },
+            memory_bytes=_memory_limit(),
+        )
+    return _lowering_worker
+
+
 def warm_up() -> None:
-    """Starts the process and its imports without waiting, so that a first run need not."""
+    """Starts the processes and their imports without waiting, so that a first run need not."""
     worker().start(warm=_import_simulator)
+    lowering_worker().start(warm=_import_lowering)
 
 
 def _import_simulator() -> None:
     from course_lib.simulator import hosting
 
     hosting.warm()
+
+
+def _import_lowering() -> None:
+    from course_lib.compiler import jax_internals, lowering
+
+    assert lowering, jax_internals
 
 
 def _memory_limit() -> int | None:

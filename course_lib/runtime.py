@@ -4,9 +4,9 @@ A kernel runs natively where the GPU in this machine has every feature that the
 kernel uses, else on the CPU model. Features belong to instructions, not to
 product names, so a card without wgmma still runs the kernels that use none.
 
-Sources: PTX ISA, "Target ISA Notes" of cp.async.bulk.tensor, wgmma.mma_async,
-tcgen05.mma, clusterlaunchcontrol.try_cancel and mbarrier; CUDA C++ Programming
-Guide, "Technical Specifications per Compute Capability".
+Sources: PTX ISA, "Target ISA Notes" of cp.async.bulk.tensor (and its .tile::gather4),
+wgmma.mma_async, tcgen05.mma, clusterlaunchcontrol.try_cancel and mbarrier; CUDA C++
+Programming Guide, "Technical Specifications per Compute Capability".
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ _OLDEST_CAPABILITY = (8, 0)
 
 _WORDS = {
     "tma": "the copy engine (TMA: compute capability 9.0 and up)",
+    "tma gather": "the copy engine's gather (compute capability 10.0 and up)",
     "wgmma": "Hopper's tensor-core instruction wgmma (compute capability 9.x only)",
     "tcgen05": "Blackwell's tensor-core instruction tcgen05 (compute capability 10.x and 11.x)",
     "clusters": "block clusters (compute capability 9.0 and up)",
@@ -52,7 +53,8 @@ class Requirements:
     """What a function's kernels need of a device.
 
     Attributes:
-      features: names out of "tma", "wgmma", "tcgen05", "clusters", "cluster launch control".
+      features: names out of "tma", "tma gather", "wgmma", "tcgen05", "clusters",
+        "cluster launch control".
       smem_bytes: the most shared memory that a block asks for, in bytes.
     """
 
@@ -89,6 +91,7 @@ class Device:
             "wgmma": major == 9,
             "tcgen05": major in (10, 11),
             "cluster launch control": major >= 10,
+            "tma gather": major >= 10,
         }
         return frozenset(name for name, there in has.items() if there)
 
@@ -226,8 +229,8 @@ def _checked(outcome: Outcome) -> Any:
     notes = [f for f in outcome.findings if f.severity is Severity.NOTE]
     if outcome.errors:
         raise KernelError("\n\n".join(map(str, outcome.errors)), outcome.findings)
-    for note in notes:
-        print(note)
+    for said in (*notes, *outcome.remarks):
+        print(said)
     return jax.tree.map(jax.numpy.asarray, outcome.value)
 
 

@@ -39,6 +39,7 @@ class Trace:
       clusters: the cluster shape of each kernel, `()` for none.
       threads: the Pallas threads per block of each kernel.
       smem_bytes: the most shared memory that a block of any kernel asks for explicitly, in bytes.
+      gathers: how many copies inside kernels take their rows by an array of indices.
     """
 
     kernels: int
@@ -49,6 +50,7 @@ class Trace:
     clusters: tuple[tuple[int, ...], ...] = ()
     threads: tuple[int, ...] = ()
     smem_bytes: int = 0
+    gathers: int = 0
 
 
 # What the primitives inside of kernels ask of the hardware, in the words of PTX ISA.
@@ -71,12 +73,14 @@ def features(traced: Trace) -> frozenset[str]:
     found = {_NEEDS[name] for name in traced.inside if name in _NEEDS}
     if any(math.prod(c) > 1 for c in traced.clusters):
         found.add("clusters")
+    if traced.gathers:
+        found.add("tma gather")
     return frozenset(found)
 
 
 def arch_for(traced: Trace | None) -> str:
     """The architecture to model: "sm_100a" for kernels that only Blackwell has, else "sm_90a"."""
-    blackwell = {"tcgen05", "cluster launch control"}
+    blackwell = {"tcgen05", "cluster launch control", "tma gather"}
     return "sm_100a" if traced is not None and features(traced) & blackwell else "sm_90a"
 
 
@@ -90,7 +94,11 @@ def trace(function: Callable[..., Any], *args: Any) -> Trace:
     Raises:
       whatever `function` raises while it is traced.
     """
-    closed = jax.make_jaxpr(function)(*args)
+    return analyse(jax.make_jaxpr(function)(*args))
+
+
+def analyse(closed: Any) -> Trace:
+    """What is in a jaxpr of a traced function."""
     jaxpr = _open(closed)
     inside: Counter[str] = Counter()
     outside: Counter[str] = Counter()
@@ -108,6 +116,7 @@ def trace(function: Callable[..., Any], *args: Any) -> Trace:
         clusters=tuple(m[1] for m in meshes),
         threads=tuple(m[2] for m in meshes),
         smem_bytes=max((_smem_bytes(k) for k in kernels), default=0),
+        gathers=sum(_gathers(sub) for kernel in kernels for sub in _subjaxprs(kernel)),
     )
 
 
@@ -141,6 +150,19 @@ def _count(jaxpr: Any, counter: Counter[str]) -> None:
         counter[eqn.primitive.name.removesuffix("_p")] += 1
         for sub in _subjaxprs(eqn):
             _count(sub, counter)
+
+
+def _gathers(jaxpr: Any) -> int:
+    """How many copies have an array among the indices of a reference.
+
+    All other operands of a copy are references and scalars.
+    """
+    own = sum(
+        any(getattr(v.aval, "shape", ()) and not hasattr(v.aval, "inner_aval") for v in eqn.invars)
+        for eqn in jaxpr.eqns
+        if eqn.primitive.name in ("copy_gmem_to_smem", "copy_smem_to_gmem", "async_prefetch")
+    )
+    return own + sum(_gathers(sub) for eqn in jaxpr.eqns for sub in _subjaxprs(eqn))
 
 
 def _from_kernel(jaxpr: Any, var: Any) -> bool:

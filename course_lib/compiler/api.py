@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-import re
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -21,10 +20,6 @@ from course_lib.workers import Worker, WorkerDied, WorkerTimeout
 
 DEFAULT_TIMEOUT_S = 120.0
 _MEMORY_ENTRIES = 64
-# The operations that a kernel's launch is made of, outermost first.
-_LAUNCHES = ("custom_vmap_call", "mpmd_map", "core_map", "pallas_call")
-_MISSING = re.compile(r"Unimplemented primitive in Pallas Mosaic GPU lowering: (\w+)")
-type Place = tuple[str, int, str, str]
 _workers: dict[str, Worker] = {}
 _memory: dict[str, str] = {}
 _lock = threading.Lock()
@@ -170,7 +165,7 @@ def _failed(failure: Mapping[str, Any], request: requests.Request, target: Targe
             "plgpu.Mesh) makes one. XLA's own code for jnp operations is not shown here."
         )
     frames = [tuple(f) for f in failure["frames"]]
-    places = _places(failure, request)
+    places = request.places_of(failure)
     advice = clinic.consult(message, type_name=kind, frames=frames, places=places)
     if advice is None:
         where = clinic.innermost_reader_frame(frames) or (
@@ -185,27 +180,8 @@ def _failed(failure: Mapping[str, Any], request: requests.Request, target: Targe
         )
     words = str(advice)
     if advice.entry == "smem-capacity":
-        words = f"{words}\nIt asks for: {_smem(request)}."
+        words = f"{words}\nIt asks for: {request.smem_in_words()}."
     return CompileError(words, original=message, where=advice.where)
-
-
-def _places(failure: Mapping[str, Any], request: requests.Request) -> list[Place]:
-    """The operations that a failure is about: what Mosaic says, else what the program shows."""
-    message = failure["message"]
-    if "nvvm.tcgen05" in message and (found := request.places("tcgen05")):
-        return found  # the message is about fences, which have no line of their own
-    if failure["places"]:
-        return [tuple(p) for p in failure["places"]]
-    if clinic.innermost_reader_frame(failure["frames"]) is not None:
-        return []
-    if missing := _MISSING.search(message):
-        return request.places(missing[1])
-    return request.places(*_LAUNCHES)[:1]
-
-
-def _smem(request: requests.Request) -> str:
-    buffers = [b for b in request.buffers if b.space == "smem" and b.size_bytes]
-    return ", ".join(f"{b.name} {b.array} ({b.size_bytes} bytes)" for b in buffers)
 
 
 def _died(death: WorkerDied, request: requests.Request, target: Target) -> CompileError:

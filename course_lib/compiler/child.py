@@ -49,13 +49,13 @@ def compile_kernel(payload: bytes, target: Target, toolchain: Toolchain) -> dict
       `{"kernels": [...], "warnings": [...]}`, each kernel with its name, launch sizes,
       resources, PTX, SASS and layouts; or `{"failure": {...}}`: what JAX raised, and where.
     """
-    said = _Stderr()
+    said = Stderr()
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             kernels = _compile(payload, target, toolchain)
     except Exception as error:
-        return {"failure": _describe(error, said.since())}
+        return {"failure": describe(error, said.since())}
     told = [w for w in caught if issubclass(w.category, (UserWarning, DeprecationWarning))]
     messages = {f"{w.category.__name__}: {w.message}": None for w in told}
     return {"kernels": kernels, "warnings": list(messages)}
@@ -90,7 +90,7 @@ def _compile(payload: bytes, target: Target, toolchain: Toolchain) -> list[dict[
     ]
 
 
-class _Stderr:
+class Stderr:
     """What compilers write to this process's stderr, which the worker keeps in a file."""
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ class _Stderr:
         return os.fstat(2).st_size
 
 
-def _describe(error: Exception, stderr: str) -> dict[str, Any]:
+def describe(error: Exception, stderr: str) -> dict[str, Any]:
     """An exception as plain data.
 
     `frames` ends with where the operation was written, which JAX attaches as the

@@ -9,6 +9,7 @@ Written for jax 0.11.2 to 0.12.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import io
@@ -18,15 +19,25 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from jax.experimental.mosaic.gpu import constraints, core, dialect_lowering, layout_inference
+from jax.experimental.mosaic.gpu import (
+    constraints,
+    core,
+    dialect_lowering,
+    layout_inference,
+    utils,
+)
 from jaxlib.mlir import ir
+
+from course_lib.compiler.layouts import describe
 
 _LAYOUT_ATTRIBUTES = ("in_layouts", "out_layouts", "out_transforms", "out_tmem_layouts")
 _FILE = re.compile(r'"([^"]+)":(\d+):\d+')
 _PRIMITIVE = re.compile(r'loc\("([\w-]+)')
 _SHAPED = re.compile(r"(?:vector|memref)<((?:\d+x)*)(!?[\w.]+)")
 _NOTE = "written at "
+_DEMAND = " demands:"  # ends the operation's type in a note
 _CONFLICT_SECONDS = 5.0
+_NO_LAYOUTS = "possible set of layouts"
 _DTYPES = {
     "f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16",
     "f8E4M3FN": "float8_e4m3fn", "f8E5M2": "float8_e5m2", "i1": "bool", "i8": "int8",
@@ -76,8 +87,9 @@ def watch_lowering() -> Iterator[list[LoweredKernel]]:
         try:
             result = infer_layout(module, **options)
         except ValueError as error:
-            for place in _conflict(module, infer_layout, options):
-                error.add_note(place)
+            if _NO_LAYOUTS in str(error):
+                for place in _conflict(module, infer_layout, options):
+                    error.add_note(place)
             raise
         layouts.extend(_layouts(module))
         return result
@@ -116,7 +128,9 @@ def places(error: BaseException) -> list[tuple[str, int, str, str]]:
     for note in getattr(error, "__notes__", ()):
         if note.startswith(_NOTE) and (file := _FILE.search(note)):
             operation, shaped = _PRIMITIVE.search(note), _SHAPED.search(note)
-            found.append((file[1], int(file[2]), operation[1] if operation else "", _array(shaped)))
+            demand = note.rpartition(_DEMAND)[2]
+            value = _array(shaped) + demand if shaped else ""
+            found.append((file[1], int(file[2]), operation[1] if operation else "", value))
     return list(dict.fromkeys(found))
 
 
@@ -133,8 +147,26 @@ def _lower_op_and_note_its_place(context: Any, op: Any) -> Any:
 
 
 def _place(op: Any) -> str:
-    arrays = [str(v.type) for v in (*op.results, *op.operands) if _SHAPED.search(str(v.type))]
-    return f"{_NOTE}{op.location} {arrays[0] if arrays else ''}"
+    values = (*op.results, *op.operands)
+    demand = _demand(op)
+    if demand.startswith(" along"):
+        values = tuple(op.operands)  # of a reduction, what it reduces says more
+    arrays = [str(v.type) for v in values if _SHAPED.search(str(v.type))]
+    return f"{_NOTE}{op.location} {arrays[0] if arrays else ''}{_DEMAND}{demand}"
+
+
+def _demand(op: Any) -> str:
+    """What an operation wants of a layout, as words that follow its array's name."""
+    attributes = op.operation.attributes
+    if "new_layout" in attributes:
+        return f" to {describe(str(attributes['new_layout']))[0]}"
+    if op.operation.name == "mosaic_gpu.with_transforms":
+        return f", {describe(str(attributes['transforms']))[0]}"
+    if op.operation.name != "vector.multi_reduction" and op.operation.name != "vector.reduction":
+        return ""
+    rank = len(_SHAPED.search(str(op.operands[0].type))[1].rstrip("x").split("x"))  # type: ignore[index]
+    axes = list(attributes["reduction_dims"]) if "reduction_dims" in attributes else range(rank)
+    return " over all axes" if len(axes) == rank else f" along axis {axes[0]}"
 
 
 def _array(shaped: re.Match[str] | None) -> str:
@@ -150,9 +182,10 @@ def _conflict(module: ir.Module, infer_layout: Any, options: dict[str, Any]) -> 
 
     Mosaic only says that there is no solution. So operations are relieved of their
     demands one after the other, last first; one whose demands make no difference
-    stays relieved, and the rest is a smallest contradiction.
+    stays relieved, and the rest is a smallest contradiction. Where that is layout_casts
+    alone, the operation that brings their values together, an addition say, is named too.
     """
-    operations = _places_of_rules(module, infer_layout, options)
+    operations, producers = _operations_with_rules(module, infer_layout, options)
     ends = time.monotonic() + _CONFLICT_SECONDS
     core = set(range(len(operations)))
     for i in reversed(range(len(operations))):
@@ -161,18 +194,29 @@ def _conflict(module: ir.Module, infer_layout: Any, options: dict[str, Any]) -> 
         fewer = core - {i}
         if not _infer(module, infer_layout, options, lambda _, n, keep=fewer: n in keep):  # type: ignore[misc]
             core = fewer
+    if all("layout_cast" in operations[i] for i in core):
+        joins = (i for i, made_by in enumerate(producers) if len(made_by & core) > 1)
+        core |= set(itertools.islice(joins, 1))
     return [operations[i] for i in sorted(core)]
 
 
-def _places_of_rules(module: ir.Module, infer_layout: Any, options: dict[str, Any]) -> list[str]:
+def _operations_with_rules(
+    module: ir.Module, infer_layout: Any, options: dict[str, Any]
+) -> tuple[list[str], list[set[int]]]:
+    """The places of the operations that make demands; and which of them each takes results of."""
     places: list[str] = []
+    producers: list[set[int]] = []
+    seen: list[Any] = []
 
     def look(op: Any, _: int) -> bool:
+        owners = [v.owner for v in op.operands]
+        producers.append({i for i, other in enumerate(seen) if other in owners})
         places.append(_place(op))
+        seen.append(op.operation)
         return True
 
     _infer(module, infer_layout, options, look)
-    return places
+    return places, producers
 
 
 def _infer(
@@ -195,16 +239,69 @@ def _infer(
     buffer = io.BytesIO()
     module.operation.write_bytecode(buffer)
     copy = ir.Module.parse(buffer.getvalue(), context=module.context)
-    with _replaced(
-        layout_inference,
-        "_constraint_system_derivation_rules",
-        {name: weakened(rule) for name, rule in rules.items()},
+    with (
+        _replaced(
+            layout_inference,
+            "_constraint_system_derivation_rules",
+            {name: weakened(rule) for name, rule in rules.items()},
+        ),
+        _replaced(layout_inference, "find_assignments_for", _find_what_matters),
     ):
         try:
             infer_layout(copy, **options)
+        except _SolvedError:
+            return True
         except (ValueError, RuntimeError, AssertionError):
             return False
     return True
+
+
+class _SolvedError(Exception):
+    """There are layouts; which ones does not matter here."""
+
+
+_find_assignments_for = layout_inference.find_assignments_for
+
+
+def _find_what_matters(unknowns: Any, system: Any, **options: Any) -> Any:
+    """Mosaic's search, over those values only that something is demanded of.
+
+    An operation without demands leaves values that can have any layout, and the
+    search would try them all.
+    """
+    system = _without_loose_ends(system)
+    wanted = set(system.unknowns())
+    with _replaced(layout_inference, "find_assignments_for", _find_assignments_for):
+        solution, fuel = _find_assignments_for(
+            [u for u in unknowns if u in wanted], system, **options
+        )
+    if isinstance(solution, constraints.Unsatisfiable):
+        return solution, fuel
+    raise _SolvedError
+
+
+def _without_loose_ends(system: Any) -> Any:
+    """Drops "this must be convertible to that" where one of the two is free otherwise."""
+    rest = list(system.constraints)
+    while True:
+        uses = [set(constraints.ConstraintSystem(constraints=[c]).unknowns()) for c in rest]
+        count = collections.Counter(itertools.chain.from_iterable(uses))
+        loose = [
+            isinstance(c, constraints.Relayout)
+            and any(count[v] == 1 and v not in system.assignments for v in used)
+            for c, used in zip(rest, uses, strict=True)
+        ]
+        if not any(loose):
+            return constraints.ConstraintSystem(assignments=system.assignments, constraints=rest)
+        rest = [c for c, gone in zip(rest, loose, strict=True) if not gone]
+
+
+def lowering_for(capability: tuple[int, int]) -> contextlib.AbstractContextManager[None]:
+    """Makes Mosaic lower for an architecture, whatever devices the process has.
+
+    It takes the architecture from the default device, which is a CPU without the toolchain.
+    """
+    return _replaced(utils, "_infer_arch", lambda: capability)
 
 
 def smem_limit(smem_bytes: int) -> contextlib.AbstractContextManager[None]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import enum
 import hashlib
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,20 @@ from course_lib.workers import pickling
 _WORKER_SOURCES = ("child.py", "jax_internals.py", "targets.py")
 _JAX = str(Path(jax.__file__).parent)
 _COURSE = str(Path(course_lib.__file__).resolve().parent)
+# Nobody's kernel is written here, though calls of one go through.
+_NOT_OWN = (
+    _JAX,
+    *(str(Path(_COURSE, name)) for name in ("compiler", "simulator", "workers", "model.py")),
+)
 _PROCESS = re.compile(r"ipykernel_\d+")
 _FUNCTION = re.compile(r"<function (\S+) at 0x")
 _registering = threading.Lock()
 # JAX's own wrapper; its address says nothing about the kernel.
 _HARMLESS = "kernel.<locals>._vmap_rule"
+# The operations that a kernel's launch is made of, outermost first.
+_LAUNCHES = ("custom_vmap_call", "mpmd_map", "core_map", "pallas_call")
+_MISSING = re.compile(r"Unimplemented primitive in Pallas Mosaic GPU lowering: (\w+)")
+type Place = tuple[str, int, str, str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,18 +85,52 @@ class Request:
         equal texts, in every process.
       operations: its operations and the lines they are written on.
       buffers: the memory that its kernels ask for, in order of allocation.
+      hides_code: whether `program` names functions whose code it does not show.
     """
 
     payload: bytes
     program: str
     operations: tuple[Operation, ...]
     buffers: tuple[Buffer, ...]
+    hides_code: bool = False
 
-    def places(self, *operations: str) -> list[tuple[str, int, str, str]]:
+    def places(self, *operations: str) -> list[Place]:
         """Where operations whose names start so are written, as the clinic takes places."""
         named = (o for o in self.operations if o.file and o.name.startswith(operations))
         found = [(o.file, o.line, o.name, "") for o in named]
         return list(dict.fromkeys(found))
+
+    def places_of(self, failure: Mapping[str, Any]) -> list[Place]:
+        """The operations that a failure is about: what Mosaic says, else what the program shows.
+
+        Args:
+          failure: an exception as plain data, of `child.describe`.
+        """
+        message = failure["message"]
+        if "nvvm.tcgen05" in message and (found := self.places("tcgen05")):
+            return found  # the message is about fences, which have no line of their own
+        if "accumulator of a wgmma" in message and (found := self.places("wgmma")):
+            return found
+        if "transforming the GMEM reference" in message and (found := self.places("copy_")):
+            return found
+        if failure["places"]:
+            return [tuple(p) for p in failure["places"]]
+        if clinic.innermost_reader_frame(failure["frames"]) is not None:
+            return []
+        if missing := _MISSING.search(message):
+            return self.places(missing[1])
+        if "Cannot cast to layout" in message and (found := self.places("layout_cast")):
+            return found
+        if "possible set of layouts" in message:
+            for suspects in ("reduce_", "broadcast_in_dim"):
+                if found := self.places(suspects):
+                    return found
+        return self.places(*_LAUNCHES)[:1]
+
+    def smem_in_words(self) -> str:
+        """The SMEM buffers with their sizes."""
+        buffers = [b for b in self.buffers if b.space == "smem" and b.size_bytes]
+        return ", ".join(f"{b.name} {b.array} ({b.size_bytes} bytes)" for b in buffers)
 
     def key(self, arch: str, toolchain: str) -> str:
         """Names the answer: equal keys have equal answers."""
@@ -112,15 +156,19 @@ def prepare(function: Callable[..., Any], args: tuple[Any, ...]) -> Request:
         jaxpr = jax.make_jaxpr(lambda *a: function(*a))(*shapes)
     except Exception as error:
         raise tracing_failed(error) from None
-    payload = _pickle(function, shapes)
+    return of_program(jaxpr, _pickle(function, shapes))
+
+
+def of_program(jaxpr: Any, payload: bytes = b"") -> Request:
+    """The request that a traced call is; `payload` is the function and its arguments, pickled."""
     open_jaxpr = getattr(jaxpr, "jaxpr", jaxpr)
     program = open_jaxpr.pretty_print(use_color=False)
     operations = tuple(_operations(open_jaxpr))
-    if set(_FUNCTION.findall(program)) - {_HARMLESS}:
-        # The text names a function and does not show it: let its code decide.
+    hides_code = bool(set(_FUNCTION.findall(program)) - {_HARMLESS})
+    if hides_code:  # the text names a function and does not show it: let its code decide
         program += hashlib.sha256(payload).hexdigest()
-    program = portable("\n".join([program, *map(str, operations)]))
-    return Request(payload, program, operations, tuple(_buffers(open_jaxpr)))
+    program = portable("\n".join([program, *map(str, operations), *_settings(open_jaxpr)]))
+    return Request(payload, program, operations, tuple(_buffers(open_jaxpr)), hides_code)
 
 
 def tracing_failed(error: Exception) -> CompileError:
@@ -209,11 +257,28 @@ def _operations(jaxpr: Any, outer: tuple[str, int] = ("", 0)) -> Iterator[Operat
     """All operations; one without a line of the reader's has that of the one around it."""
     for eqn in jaxpr.eqns:
         frames = getattr(eqn.source_info.traceback, "frames", ())
-        own = ((f.file_name, f.line_num) for f in frames if not f.file_name.startswith(_JAX))
+        own = ((f.file_name, f.line_num) for f in frames if not f.file_name.startswith(_NOT_OWN))
         place = next(own, outer)
         yield Operation(eqn.primitive.name, *place)
         for inner in _inner(eqn):
             yield from _operations(inner, place)
+
+
+def _settings(jaxpr: Any) -> Iterator[str]:
+    """Every operation's plain parameters: JAX prints copies without some of theirs (`oob_mode`)."""
+    for eqn in jaxpr.eqns:
+        plain = {k: v for k, v in eqn.params.items() if _is_plain(v)}
+        if plain:
+            yield f"{eqn.primitive.name} {sorted(plain.items(), key=lambda kv: kv[0])}"
+        for inner in _inner(eqn):
+            yield from _settings(inner)
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a parameter's text is the same in every process: no object with an address."""
+    if isinstance(value, tuple):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, bool | int | float | str | enum.Enum)
 
 
 def _buffers(jaxpr: Any) -> Iterator[Buffer]:

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.resources
-import math
 import re
 import tomllib
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 
+from course_lib.diagnostics import layout_words
 from course_lib.diagnostics.findings import Finding, Severity
 from course_lib.diagnostics.locations import Location, innermost_own, is_own_code, locate
 
@@ -55,10 +55,14 @@ class Place:
     operation: str = ""
     value: str = ""
 
-    def __str__(self) -> str:
+    @property
+    def words(self) -> str:
+        """The operation and its array ("load, float32[32]"), "" if neither is known."""
         operation = _OPERATIONS.get(self.operation, self.operation)
-        details = ", ".join(d for d in (operation, self.value) if d)
-        return f"{self.where} ({details})" if details else str(self.where)
+        return ", ".join(d for d in (operation, self.value) if d)
+
+    def __str__(self) -> str:
+        return f"{self.where} ({self.words})" if self.words else str(self.where)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -227,60 +231,7 @@ def _without_numbers(line: str) -> str:
 
 def _layouts(match: re.Match[str], places: Sequence[Place]) -> tuple[str, str]:
     """Layout inference has no solution: say whose demands contradict each other."""
-    operations = [p.operation for p in places if p.operation]
-    reason = match["reason"] or ""
-    if len(set(operations)) > 1 and not _same_line(places):
-        return (
-            "Each array in registers is spread over the 128 lanes of the Pallas thread in one "
-            f"layout. Here {_enumerate(operations)} need layouts that cannot be turned into each "
-            f"other{': ' + reason if reason else ''}. A program can get here without any "
-            "layout_cast of its own.",
-            "pass one of the two values through SMEM (store it, commit, load it again), or load it "
-            "in the other's layout: plgpu.load(ref, layout=plgpu.Layout.WGMMA).",
-        )
-    if operations and all("mma" in o for o in operations):
-        return (
-            "The tensor core has no instruction for operands of this shape.",
-            "M must be a multiple of 64, N a multiple of 8 up to 256, and K a multiple of the "
-            "swizzle's width: 64 float16 for 128 bytes, 32 for 64, 16 for 32.",
-        )
-    value = places[0].value if places else ""
-    if value and _elements(value) % 128 == 0:
-        return (
-            f"The array {value} has no layout here: arrays in a tensor core's layout come in whole "
-            "tiles (64 rows by 8 columns for wgmma), and so must parts of them.",
-            "slice the ref before loading it, or take multiples of 64 rows and 8 columns; what "
-            "must be cut otherwise goes through SMEM.",
-        )
-    if not value:  # the message alone: a run on a GPU does not say which operations it is about
-        return (
-            "Two operations need layouts that cannot be turned into each other, or an array in "
-            "registers does not have a multiple of 128 elements.",
-            "let compile_for(kernel, ...) name the operations and their lines. Of two values, pass "
-            "one through SMEM, or load it in the other's layout: "
-            "plgpu.load(ref, layout=plgpu.Layout.WGMMA).",
-        )
-    return (
-        f"There is no way to spread the array {value} over the 128 lanes of a "
-        "Pallas thread: what is loaded into registers must have a multiple of 128 elements (a "
-        "'warpgroup multiple').",
-        "make the block's shape a multiple of 128 elements (pad it, or give each block more rows), "
-        "or move the data with copy_gmem_to_smem.",
-    )
-
-
-def _elements(value: str) -> int:
-    """The number of elements of an array written as "float32[32, 64]"."""
-    return math.prod(int(n) for n in re.findall(r"\d+", value.partition("[")[2]))
-
-
-def _same_line(places: Sequence[Place]) -> bool:
-    return len({(p.where.file, p.where.line) for p in places}) < 2
-
-
-def _enumerate(words: Iterable[str]) -> str:
-    *head, last = dict.fromkeys(words)
-    return f"{', '.join(head)} and {last}" if head else last
+    return layout_words.explain(match["reason"] or "", places)
 
 
 _PRIMITIVES = {

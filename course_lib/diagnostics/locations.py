@@ -35,16 +35,22 @@ class Location:
       line: the line, counted from 1 (from the first line of the cell in a notebook).
       function: the function's name, "" where there is none.
       cell: the notebook cell's name, "" where the line is not in a notebook.
+      within: where the line calls a kernel of the course, the line of that ("file.py:12").
     """
 
     file: str
     line: int
     function: str = ""
     cell: str = ""
+    within: str = ""
 
     def __str__(self) -> str:
-        if self.cell:
-            return f"cell {self.cell}, line {self.line}"
+        here = f"cell {self.cell}, line {self.line}" if self.cell else self.short
+        return f"{here}, in {self.within}" if self.within else here
+
+    @property
+    def short(self) -> str:
+        """The line as "file.py:12"."""
         return f"{os.path.basename(self.file)}:{self.line}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -75,6 +81,11 @@ def is_own_code(file: str) -> bool:
         return False
     real = os.path.realpath(file)
     return not real.startswith(_ENVIRONMENT) and "site-packages" not in real
+
+
+def is_course_kernel(file: str) -> bool:
+    """Whether `file` is one of the course's kernels: not the reader's, but meant to be read."""
+    return "course_lib/kernels/" in file.replace(os.sep, "/") and not is_own_code(file)
 
 
 def own_frame(error: BaseException | TracebackType | None) -> Location | None:

@@ -29,6 +29,8 @@ FAULTS = {
     "too-much-smem": "more memory than a block can have",
     "race": "a race",
     "barrier": "a barrier used wrongly",
+    "layout": "layouts that do not fit",
+    "lowering": "no GPU code can be made of it",
     "means": "not done by the means asked for",
     "outputs": "not the arrays asked for",
     "shape": "a wrong shape",

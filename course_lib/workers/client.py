@@ -154,6 +154,13 @@ class Worker:
                 self.close()
                 raise
 
+    def kill(self) -> None:
+        """Ends the child while another thread waits for its answer, which it then does not get."""
+        process = self._process
+        if process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+
     def close(self) -> None:
         """Ends the child, if there is one."""
         with self._lock:

@@ -5,9 +5,11 @@ import multiprocessing
 import os
 import warnings
 
+import jax.numpy as jnp
 import pytest
+from jax.experimental.pallas import mosaic_gpu as plgpu
 
-from course_lib.compiler import cache, compile_for
+from course_lib.compiler import cache, compile_for, requests
 from course_lib.compiler.api import _memory
 from tests.compiler.kernels import scale, spec
 
@@ -112,3 +114,22 @@ def test_it_is_a_folder_of_the_users(monkeypatch, tmp_path):
     monkeypatch.delenv("COURSE_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache.folder() == tmp_path / "mosaic-gpu-hands-on" / "compiled"
+
+
+def _copy(mode):
+    def body(x_gmem, y_gmem, smem, loaded):
+        plgpu.copy_gmem_to_smem(x_gmem, smem, loaded, oob_mode=mode)
+        plgpu.barrier_wait(loaded)
+        plgpu.copy_smem_to_gmem(smem, y_gmem)
+        plgpu.wait_smem_to_gmem(0)
+
+    scratch = dict(smem=plgpu.SMEM((64, 64), jnp.float32), loaded=plgpu.Barrier())
+    return plgpu.kernel(body, out_type=spec(64, 64), scratch_types=scratch)
+
+
+def test_kernels_that_jax_prints_alike_have_keys_of_their_own():
+    """`oob_mode` decides which instruction copies; JAX's text of a copy does not show it."""
+    modes = (None, plgpu.OOBFillMode.ZEROS, plgpu.OOBFillMode.PROMISE_IN_BOUNDS, None)
+    keys = [requests.prepare(_copy(m), (spec(64, 64),)).key("sm_90a", "") for m in modes]
+    assert len(set(keys)) == 3
+    assert keys[0] == keys[-1]

@@ -137,34 +137,34 @@ def page(code, tmp_path):
     file.write_text(
         f"<!doctype html><html lang='en'><meta charset='utf-8'><body>{views}</body></html>"
     )
-    with chromium() as driver:
-        driver.get(file.as_uri())
-        yield driver
+    with chromium() as opened:
+        opened.goto(file.as_uri())
+        yield opened
 
 
 def shown(page, selector: str) -> int:
-    found = "[...document.querySelectorAll(arguments[0])]"
-    return page.execute_script(f"return {found}.filter(e => e.checkVisibility()).length", selector)
+    return page.locator(selector).evaluate_all(
+        "(all) => all.filter(e => e.checkVisibility()).length"
+    )
 
 
 FIRST, SECOND = "section:nth-of-type(1)", "section:nth-of-type(2)"
 
 
 @pytest.mark.browser
-@pytest.mark.needs("chromium", "chromedriver")
+@pytest.mark.needs("chromium")
 def test_search_and_filters(page):
-    from selenium.webdriver.common.by import By
-
     everything = shown(page, f"{FIRST} .sass li")
-    page.find_element(By.CSS_SELECTOR, f"{FIRST} input[type=search]").send_keys("hgmma")
+    search, said = page.locator(f"{FIRST} input[type=search]"), page.locator(f"{FIRST} output")
+    search.press_sequentially("hgmma")
     assert shown(page, f"{FIRST} .sass li") == 8
-    assert page.find_element(By.CSS_SELECTOR, f"{FIRST} output").text == "8 instructions"
-    page.find_element(By.CSS_SELECTOR, f"{FIRST} input[value=ptx]").click()
+    assert said.inner_text() == "8 instructions"
+    page.locator(f"{FIRST} input[value=ptx]").click()
     assert shown(page, f"{FIRST} .sass li") == 0
-    assert page.find_element(By.CSS_SELECTOR, f"{FIRST} output").text == "0 instructions"
-    page.find_element(By.CSS_SELECTOR, f"{FIRST} input[value=sass]").click()
-    page.find_element(By.CSS_SELECTOR, f"{FIRST} input[type=search]").clear()
-    page.find_element(By.CSS_SELECTOR, f"{FIRST} input[value=other]").click()
+    assert said.inner_text() == "0 instructions"
+    page.locator(f"{FIRST} input[value=sass]").click()
+    search.clear()
+    page.locator(f"{FIRST} input[value=other]").click()
     picked = shown(page, f"{FIRST} .sass li")
     assert 0 < picked < everything
     # the view below is not touched
@@ -173,35 +173,29 @@ def test_search_and_filters(page):
 
 
 @pytest.mark.browser
-@pytest.mark.needs("chromium", "chromedriver")
+@pytest.mark.needs("chromium")
 def test_a_line_shows_its_instructions(page):
-    from selenium.webdriver.common.by import By
-    from selenium.webdriver.common.keys import Keys
-
-    lines = page.find_elements(By.CSS_SELECTOR, f"{FIRST} .source li[data-l]")
-    [line] = [e for e in lines if "plgpu.wgmma(" in e.text]
-    line.find_element(By.TAG_NAME, "button").send_keys(Keys.ENTER)
-    chosen = page.find_elements(By.CSS_SELECTOR, f"{FIRST} .sass li.on")
-    assert any("HGMMA" in e.text for e in chosen)
-    [pane] = page.find_elements(By.CSS_SELECTOR, f"{FIRST} .sass")
-    top, bottom = pane.location["y"], pane.location["y"] + pane.size["height"]
-    assert top <= chosen[0].location["y"] <= bottom  # scrolled into sight
-    line.find_element(By.TAG_NAME, "button").send_keys(Keys.ENTER)
-    assert not page.find_elements(By.CSS_SELECTOR, "li.on")
+    lines = page.locator(f"{FIRST} .source li[data-l]", has_text="plgpu.wgmma(")
+    assert lines.count() == 1
+    lines.locator("button").press("Enter")
+    chosen = page.locator(f"{FIRST} .sass li.on")
+    assert any("HGMMA" in said for said in chosen.all_inner_texts())
+    pane, first = page.locator(f"{FIRST} .sass").bounding_box(), chosen.first.bounding_box()
+    assert pane["y"] <= first["y"] <= pane["y"] + pane["height"]  # scrolled into sight
+    lines.locator("button").press("Enter")
+    assert page.locator("li.on").count() == 0
 
 
 @pytest.mark.browser
-@pytest.mark.needs("chromium", "chromedriver")
+@pytest.mark.needs("chromium")
 def test_it_fits_a_narrow_window(page):
-    from selenium.webdriver.common.by import By
-
     from tests.browser.chromium import console_errors, outside_requests, set_viewport
 
     for width, beside in ((1280, True), (700, False)):
         set_viewport(page, width=width, height=900)
-        source = page.find_element(By.CSS_SELECTOR, f"{FIRST} .source").rect
-        listing = page.find_element(By.CSS_SELECTOR, f"{FIRST} .sass").rect
+        source = page.locator(f"{FIRST} .source").bounding_box()
+        listing = page.locator(f"{FIRST} .sass").bounding_box()
         assert (listing["x"] > source["x"]) == beside
-        assert page.execute_script("return document.documentElement.scrollWidth") <= width
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert outside_requests(page) == []
     assert console_errors(page) == []

@@ -96,7 +96,7 @@ def no_cast_in_sight(a, b):
     return _mma_then(use, a, b, out=spec(32, 128))
 
 
-@sick("layout-no-solution", *operands(64, 64, 64), says=("wgmma and reduce_sum",))
+@sick("layout-no-solution", *operands(64, 64, 64), says=("WGMMA.reduce(1) and WGMMA.reduce(0)",))
 def sums_along_both_axes(a, b):
     def use(acc, _):
         return jnp.sum(acc, 1) + jnp.sum(acc, 0)  # sick
@@ -132,6 +132,220 @@ def small_vector(x):
 @sick("layout-no-solution", *operands(64, 64, 8), says=("tensor core has no instruction",))
 def wgmma_k_8(a, b):
     return _mma_then(lambda acc, _: acc, a, b, out=spec(64, 64), k=8)
+
+
+WGMMA = plgpu.Layout.WGMMA
+
+
+def _values(body, x, out, **scratch):
+    return plgpu.kernel(body, out_type=out, scratch_types=scratch)(x)
+
+
+@sick("layout-no-solution", spec(64, 128), says=("reduce_max along axis 1", "plgpu.load(ref, la"))
+def reduces_a_plain_load(x):
+    def body(x_gmem, o_gmem):
+        value = x_gmem[...]  # sick
+        o_gmem[...] = value - jnp.max(value, axis=1)[:, None]  # sick
+
+    return _values(body, x, x)
+
+
+@sick("layout-no-solution", spec(128, 128), says=("WGMMA.reduce(1) and WGMMA.reduce(0)", "SMEM"))
+def sums_of_rows_and_columns(x):
+    def body(x_gmem, o_gmem):
+        value = plgpu.load(x_gmem, layout=WGMMA)  # sick
+        rows = jnp.sum(value, axis=1)  # sick
+        o_gmem[...] = rows + jnp.sum(value, axis=0)  # sick
+
+    return _values(body, x, spec(128))
+
+
+@sick("layout-no-solution", spec(64, 128), says=("one SMEM buffer in two forms", "optimized=False"))
+def stored_one_way_and_loaded_another(x):
+    def body(x_gmem, o_gmem, smem):
+        rows = plgpu.Layout.WG_STRIDED((64, 128), vec_size=2)
+        smem[...] = plgpu.load(x_gmem, layout=rows)  # sick
+        o_gmem[...] = plgpu.load(smem, layout=WGMMA)  # sick
+
+    return _values(body, x, x, smem=plgpu.SMEM((64, 128), f32))
+
+
+@sick("layout-no-solution", spec(64, 128), spec(128), says=("one value per row", "reduce(0)"))
+def a_vector_along_the_wrong_axis(x, w):
+    def body(x_gmem, w_gmem, o_gmem):
+        value = plgpu.load(x_gmem, layout=WGMMA)  # sick
+        scale = plgpu.load(w_gmem, layout=WGMMA.reduce(1))  # sick
+        o_gmem[...] = value * scale[None, :]  # sick
+
+    return plgpu.kernel(body, out_type=x)(x, w)
+
+
+@sick("layout-no-solution", spec(64, 128), says=("over all axes at once",))
+def the_sum_of_a_tile(x):
+    def body(x_gmem, o_gmem):
+        value = plgpu.load(x_gmem, layout=WGMMA)  # sick
+        o_gmem[...] = value - jnp.sum(value)  # sick
+
+    return _values(body, x, x)
+
+
+@sick("layout-no-solution", spec(64, 128), says=("from the layout WG_STRIDED to WGMMA", "SMEM"))
+def a_cast_that_does_not_exist(x):
+    def body(x_gmem, o_gmem):
+        rows = plgpu.load(x_gmem, layout=plgpu.Layout.WG_STRIDED((64, 128), vec_size=2))  # sick
+        o_gmem[...] = plgpu.layout_cast(rows, WGMMA)  # sick
+
+    return _values(body, x, x)
+
+
+@sick("layout-no-solution", spec(64, 128), says=("(WGMMA and WG_STRIDED)",))
+def two_loads_in_two_layouts(x):
+    def body(x_gmem, o_gmem):
+        tiles = plgpu.load(x_gmem, layout=WGMMA)  # sick
+        rows = plgpu.load(x_gmem, layout=plgpu.Layout.WG_STRIDED((64, 128), vec_size=2))  # sick
+        o_gmem[...] = tiles + rows  # sick
+
+    return _values(body, x, x)
+
+
+def _tile_at(x, row, *, transforms=TILED, axis=None):
+    def body(x_gmem, o_gmem, smem, bar):
+        first = row if axis is None else row + lax.axis_index("block")
+        plgpu.copy_gmem_to_smem(x_gmem.at[pl.ds(first, 16)], smem, bar)  # sick
+        plgpu.barrier_wait(bar)
+        plgpu.copy_smem_to_gmem(smem, o_gmem)
+        plgpu.wait_smem_to_gmem(0)
+
+    out, grid = spec(16, 64, dtype=f16), dict(grid=(1,), grid_names=("block",))
+    scratch = dict(smem=plgpu.SMEM((16, 64), f16, transforms=transforms), bar=plgpu.Barrier())
+    return plgpu.kernel(body, out_type=out, scratch_types=scratch, **grid)(x)  # sick
+
+
+@sick("layout-no-solution", spec(64, 64, dtype=f16), says=("do not fall on the tiles", "(8, 64)"))
+def copies_from_half_a_tile(x):
+    return _tile_at(x, 4)
+
+
+@sick("layout-no-solution", spec(64, 64, dtype=f16), says=("nothing shows", "pl.multiple_of"))
+def copies_from_an_unproved_offset(x):
+    return _tile_at(x, 8, axis="block")
+
+
+@sick("transforms-order", spec(64, 64, dtype=f16), says=("TilingTransform first",))
+def swizzles_before_it_tiles(x):
+    return _tile_at(x, 8, transforms=TILED[::-1])
+
+
+@sick("layout-no-solution", spec(64, 64, dtype=bf16), says=("tiled (8, 64)", "conflicts"))
+def tiles_without_a_swizzle(x):
+    def body(x_gmem, o_gmem, smem, bar):
+        plgpu.copy_gmem_to_smem(x_gmem, smem, bar)  # sick
+        plgpu.barrier_wait(bar)
+        o_gmem[...] = plgpu.load(smem, layout=WGMMA).astype(f32)  # sick
+
+    smem = plgpu.SMEM((64, 64), bf16, transforms=TILED[:1])
+    return _values(body, x, spec(64, 64), smem=smem, bar=plgpu.Barrier())
+
+
+@sick("copy-not-contiguous", spec(64, 128, dtype=f16), says=("in one piece",))
+def copies_a_part_of_a_row_of_tiles(x):
+    def body(x_gmem, o_gmem, smem, bar):
+        plgpu.copy_gmem_to_smem(x_gmem, smem, bar)
+        plgpu.barrier_wait(bar)
+        plgpu.copy_smem_to_gmem(smem.at[pl.ds(0, 16), pl.ds(64, 64)], o_gmem)  # sick
+        plgpu.wait_smem_to_gmem(0)
+
+    smem = plgpu.SMEM((64, 128), f16, transforms=TILED)
+    return _values(body, x, spec(16, 64, dtype=f16), smem=smem, bar=plgpu.Barrier())
+
+
+def _transposed(x, *, copies):
+    def body(x_gmem, o_gmem, smem, other, bar):
+        plgpu.copy_gmem_to_smem(x_gmem, smem, bar)
+        plgpu.barrier_wait(bar)
+        if copies:
+            plgpu.copy_smem_to_gmem(smem.transpose((1, 0)), o_gmem)
+        else:
+            other.transpose((1, 0))[...] = smem[...]  # sick
+            plgpu.commit_smem()
+            plgpu.copy_smem_to_gmem(other, o_gmem)
+        plgpu.wait_smem_to_gmem(0)
+
+    tile = plgpu.SMEM((64, 64), f16)
+    scratch = dict(smem=tile, other=tile, bar=plgpu.Barrier())
+    return plgpu.kernel(body, out_type=x, scratch_types=scratch)(x)  # sick
+
+
+@sick("copy-transposed", spec(64, 64, dtype=f16), says=("WGMMA_TRANSPOSED",))
+def copies_through_a_transposed_ref(x):
+    return _transposed(x, copies=True)
+
+
+@sick("transposed-store", spec(64, 64, dtype=f16), says=("WGMMA_TRANSPOSED",))
+def stores_into_a_transposed_ref(x):
+    return _transposed(x, copies=False)
+
+
+def _product_of(a, b, a_transforms, b_transforms):
+    def body(a_gmem, b_gmem, o_gmem, a_smem, b_smem, bar):
+        plgpu.copy_gmem_to_smem(a_gmem, a_smem, bar)  # sick
+        plgpu.copy_gmem_to_smem(b_gmem, b_smem, bar)  # sick
+        plgpu.barrier_wait(bar)
+
+        def mma(acc):
+            plgpu.wgmma(acc, a_smem, b_smem)  # sick
+            return acc[...]
+
+        o_gmem[...] = pl.run_scoped(mma, plgpu.ACC((64, 64), f32))
+
+    scratch = dict(
+        a_smem=plgpu.SMEM((64, 64), f16, transforms=a_transforms),
+        b_smem=plgpu.SMEM((64, 64), f16, transforms=b_transforms),
+        bar=plgpu.Barrier(num_arrivals=2),
+    )
+    return plgpu.kernel(body, out_type=spec(64, 64), scratch_types=scratch)(a, b)
+
+
+@sick("layout-no-solution", *operands(64, 64, 64), says=("same swizzle", "swizzled 64 bytes"))
+def two_swizzles_in_one_product(a, b):
+    narrow = (plgpu.TilingTransform((8, 32)), plgpu.SwizzleTransform(64))
+    return _product_of(a, b, TILED, narrow)
+
+
+@sick("layout-no-solution", says=("Nothing in the kernel says", "broadcasted_iota"))
+def nobody_asks_for_a_layout():
+    def body(o_gmem):
+        o_gmem[...] = jnp.arange(64)[:, None] + jnp.arange(16)[None, :]  # sick
+
+    return plgpu.kernel(body, out_type=spec(64, 16, dtype=jnp.int32))()  # sick
+
+
+def many_arrays_that_nobody_asks_a_layout_for():
+    """Takes Mosaic about 20 s: it tries layouts until its patience ends."""
+
+    def body(o_gmem):
+        rows, columns = jnp.arange(64)[:, None], jnp.arange(128)[None, :]
+        for i in range(4):
+            o_gmem[...] = ((rows + i) * (columns + i)).astype(f32)
+
+    return plgpu.kernel(body, out_type=spec(64, 128))()
+
+
+@sick("layout-shape", spec(32, 128), says=("(32, 128)", "64 rows"))
+def a_layout_of_larger_tiles(x):
+    def body(x_gmem, o_gmem):
+        o_gmem[...] = plgpu.load(x_gmem, layout=WGMMA)  # sick
+
+    return _values(body, x, x)
+
+
+@sick("layout-strides", spec(64, 128), says=("side by side", "WGMMA_TRANSPOSED"))
+def transposed_registers_into_plain_memory(x):
+    def body(x_gmem, o_gmem):
+        value = plgpu.load(x_gmem, layout=WGMMA, optimized=False)
+        o_gmem[...] = plgpu.layout_cast(value, plgpu.Layout.WGMMA_TRANSPOSED)  # sick
+
+    return _values(body, x, x)
 
 
 @sick("warpgroup-multiple", spec(32), says=("32", "multiple of 128"))
@@ -296,6 +510,11 @@ def wgmma_integers(a, b):
     return multiply(a, b, m=64, n=64)
 
 
+@sick("mma-accumulator-shape", *operands(64, 20, 64), says=("(64, 20)", "multiple of 8"))
+def wgmma_20_columns(a, b):
+    return multiply(a, b, m=64, n=20)
+
+
 @sick("mma-accumulator", *operands(64, 64, 64, bf16), says=("bf16", "f32"))
 def wgmma_bf16_into_f16(a, b):
     return multiply(a, b, m=64, n=64, acc=f16)
@@ -376,6 +595,24 @@ def clusters_on_ada(x):
 
     cluster = dict(cluster=(2,), cluster_names=("cluster",))
     return plgpu.kernel(body, out_type=spec(128), **cluster)(x)
+
+
+@sick(
+    "arch-lacks-gather",
+    spec(64, 128),
+    spec(16, dtype=jnp.int32),
+    says=(".tile::gather4", "sm_100a"),
+)
+def gathers_on_hopper(x, rows):
+    def body(x_gmem, rows_gmem, o_gmem, smem, bar):
+        rows = plgpu.load(rows_gmem, layout=plgpu.Layout.TMA_INDICES, optimized=False)
+        plgpu.copy_gmem_to_smem(x_gmem.at[rows], smem, bar)  # sick
+        plgpu.barrier_wait(bar)
+        plgpu.copy_smem_to_gmem(smem, o_gmem)
+        plgpu.wait_smem_to_gmem(0)
+
+    scratch = dict(smem=plgpu.SMEM((16, 128), f32), bar=plgpu.Barrier())
+    return plgpu.kernel(body, out_type=spec(16, 128), scratch_types=scratch)(x, rows)
 
 
 @sick("copy-shapes", spec(128, 64), says=("source is (128, 64)", "destination (64, 64)"))

@@ -15,8 +15,8 @@ from course_lib.diagnostics import Severity, clinic
 from tests.diagnostics import sick_kernels
 from tests.diagnostics.sick_kernels import SICK, Sick
 
-# Reproduced below, as these messages do not come from the compiler.
-ELSEWHERE = {"kernel-on-cpu", "acc-beside-smem", "program-id"}
+# Reproduced below: not the compiler's messages, or slow ones.
+ELSEWHERE = {"kernel-on-cpu", "acc-beside-smem", "program-id", "layout-not-found"}
 each_case = pytest.mark.parametrize("case", SICK, ids=lambda c: c.function.__name__)
 
 
@@ -94,6 +94,15 @@ def test_an_accumulator_beside_smem_in_interpret_mode():
     assert advice.entry == "acc-beside-smem"
     assert advice.where is not None
     assert advice.where.file == sick_kernels.__file__
+
+
+@pytest.mark.slow
+def test_a_search_for_layouts_that_does_not_end():
+    with pytest.raises(CompileError) as caught:
+        compile_for(sick_kernels.many_arrays_that_nobody_asks_a_layout_for, arch="sm_90a")
+    advice = clinic.consult(caught.value.original, type_name="ValueError")
+    assert advice is not None
+    assert advice.entry == "layout-not-found"
 
 
 def test_program_id_compiles_with_a_note():

@@ -40,10 +40,10 @@ PAIR = Exercise(
     function="sum_and_difference",
     title="Two outputs",
     statement="Return x + y and x - y.",
-    signature="sum_and_difference(x, y: int32[128]) -> (int32[128], int32[128])",
+    signature="sum_and_difference(x, y: int32[256]) -> (int32[256], int32[256])",
     lines=2,
     reference=lambda x, y: (x + y, x - y),
-    cases=(Case((Spec((COLUMNS,), "int32"), Spec((COLUMNS,), "int32"))),),
+    cases=(Case((Spec((2 * COLUMNS,), "int32"), Spec((2 * COLUMNS,), "int32"))),),
     hints=("One.", "Two.", "Three."),
 )
 
@@ -327,7 +327,7 @@ def sum_and_wrong_difference(x: Array, y: Array) -> Any:
 def half_of_the_difference(x: Array, y: Array) -> Any:
     def body(x_gmem, y_gmem, s_gmem, d_gmem):
         s_gmem[...] = x_gmem[...] + y_gmem[...]
-        half = pl.ds(0, COLUMNS // 2)
+        half = pl.ds(0, COLUMNS)
         d_gmem[half] = x_gmem[half] - y_gmem[half]
 
     return _elementwise(body, x, y, outputs=2)

@@ -154,8 +154,8 @@ def test_nan_that_was_computed_is_not_called_unwritten():
 
 def test_integers_that_nobody_wrote_are_recognised():
     text = str(on_model("practice.sum_and_difference", practice.half_of_the_difference))
-    assert "Nobody writes 64 of the 128 elements of d_gmem" in text
-    assert "All of those are in elements 64 to 127; the rest is right." in text
+    assert "Nobody writes 128 of the 256 elements of d_gmem" in text
+    assert "All of those are in elements 128 to 255; the rest is right." in text
 
 
 def test_a_value_fault_says_how_to_see_the_same_data_again():

@@ -43,6 +43,7 @@ def test_an_elementwise_kernel_runs_on_a_card_without_the_copy_engine():
     ("feature", "has", "has_not"),
     [
         ("tma", [HOPPER, BLACKWELL, CONSUMER_BLACKWELL], [ADA]),
+        ("tma gather", [BLACKWELL, CONSUMER_BLACKWELL], [ADA, HOPPER]),
         ("wgmma", [HOPPER], [ADA, BLACKWELL, CONSUMER_BLACKWELL]),
         ("tcgen05", [BLACKWELL], [ADA, HOPPER, CONSUMER_BLACKWELL]),
         ("clusters", [HOPPER, BLACKWELL], [ADA]),
