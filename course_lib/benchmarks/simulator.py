@@ -16,7 +16,7 @@ import functools
 import resource
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -165,15 +165,20 @@ def _print_memory() -> None:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Prints all measurements."""
+    """The same from the command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--sizes", type=int, nargs="*", default=[512, 1024])
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args(argv)
+    report(options.sizes, repeats=options.repeats)
+
+
+def report(sizes: Sequence[int], *, repeats: int = 5) -> None:
+    """Measures and prints: memory, square matmuls of these sizes, growth."""
     _print_memory()  # first: later on the peak is that of JAX
-    for size in options.sizes:
-        _print_comparison(size, options.repeats)
-    _print_growth(options.repeats)
+    for size in sizes:
+        _print_comparison(size, repeats)
+    _print_growth(repeats)
 
 
 if __name__ == "__main__":

@@ -14,16 +14,20 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from course_lib.simulator.apart import replay_apart
     from course_lib.simulator.api import replay, simulate, trace_kernels
     from course_lib.simulator.frontend import devices
+    from course_lib.simulator.inline import simulated_by
     from course_lib.simulator.report import Report, Resources
     from course_lib.simulator.rules import RULES, Rule
 
 _HOMES = {
     "simulate": "api",
     "replay": "api",
+    "replay_apart": "apart",
     "trace_kernels": "api",
     "devices": "frontend",
+    "simulated_by": "inline",
     "Report": "report",
     "Resources": "report",
     "RULES": "rules",
@@ -37,7 +41,9 @@ __all__ = [
     "Rule",
     "devices",
     "replay",
+    "replay_apart",
     "simulate",
+    "simulated_by",
     "trace_kernels",
 ]
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from course_lib.simulator import ir
+from course_lib.simulator.inline import ATTRIBUTE
 
 
 @dataclasses.dataclass
@@ -121,7 +122,7 @@ def _copy_gmem_to_smem(b: Any, eqn: Any) -> Adapted:
         params={
             "collective_axes": axes,
             "partition": _partition(p.get("leader_tracked")),
-            "oob_zeros": getattr(p.get("oob_mode"), "name", "ZEROS") == "ZEROS",
+            "oob": getattr(p.get("oob_mode"), "name", "ZEROS").lower(),
             "has_predicate": has_predicate,
         },
     )
@@ -355,7 +356,19 @@ def _reduce(b: Any, eqn: Any) -> Adapted:
 
 
 def _store_smem(b: Any, eqn: Any) -> Adapted:
-    return Adapted("unsupported", params={"was": "async_store_smem"})
+    """A store into another block's shared memory."""
+    p = eqn.params
+    leaves = _Leaves(b, eqn.invars)
+    value = leaves.value()
+    dst, barrier = leaves.take(2)
+    index = leaves.value()
+    refs = {
+        "dst": leaves.ref(dst, p["ref_transforms_treedef"]),
+        "barrier": leaves.ref(barrier, p["barrier_transforms_treedef"]),
+    }
+    [axis] = b.converter.axis_names(p["cluster_dim"])
+    params = {"axis": axis, "atomic": p["atomic"]}
+    return Adapted("async_store_smem", inputs=[value, index], refs=refs, params=params)
 
 
 def _inline_mgpu(b: Any, eqn: Any) -> Adapted:
@@ -365,7 +378,31 @@ def _inline_mgpu(b: Any, eqn: Any) -> Adapted:
         texts = [c.cell_contents for c in f.__closure__ or ()]
         if any(isinstance(t, str) and t.startswith("fence.proxy.async") for t in texts):
             return Adapted("commit_smem")
-    return _unsupported(b, eqn)
+    name = f"the inline function {f.__name__!r}"
+    if hasattr(f, ATTRIBUTE):
+        return _modelled(b, eqn, name)
+    params = {
+        "was": "inline_mgpu",
+        "what": f"{name} (inline_mgpu): its MLIR code runs on a GPU only",
+        "fix": "Say what it computes, in numpy: @course_lib.simulator.simulated_by(model) under "
+        "@plgpu.inline_mgpu. Or run the kernel on a GPU.",
+    }
+    return Adapted("unsupported", params=params)
+
+
+def _modelled(b: Any, eqn: Any, name: str) -> Adapted:
+    """Inline code whose author gave a model of it."""
+    p = eqn.params
+    count = p["pytree_args"].num_leaves
+    transforms = p["pytree_ref_transforms"].unflatten(eqn.invars[count:])
+    args = list(zip(eqn.invars[:count], transforms, strict=True))
+    return Adapted(
+        "inline_model",
+        inputs=[b.slot(a) for a, _ in args if not _is_ref(a)],
+        refs={str(i): b.ref(a, t) for i, (a, t) in enumerate(args) if _is_ref(a)},
+        params={"was": name, "args": count},
+        live=True,
+    )
 
 
 def _unsupported(b: Any, eqn: Any) -> Adapted:
@@ -373,7 +410,7 @@ def _unsupported(b: Any, eqn: Any) -> Adapted:
 
 
 # What the simulator names and refuses, in a finding (inline code: all but JAX's own fences).
-UNSUPPORTED: tuple[Adapter, ...] = (_unsupported, _store_smem, _inline_mgpu)
+UNSUPPORTED: tuple[Adapter, ...] = (_unsupported, _inline_mgpu)
 
 ADAPTERS: dict[str, Adapter] = {
     "get": _get,
@@ -429,7 +466,7 @@ ADAPTERS: dict[str, Adapter] = {
     "mosaic_gpu_reduce_prod": _reduce,
     "layout_cast": _identity,
     "multiple_of": _identity,
-    "set_max_registers": _nothing,
+    "set_max_registers": _simple("n", "action"),
     "griddepcontrol_wait": _nothing,
     "griddepcontrol_launch_dependents": _nothing,
     "print_layout": _nothing,

@@ -12,6 +12,8 @@ from course_lib.simulator import ir
 from course_lib.simulator.machine.faults import Fault
 from course_lib.simulator.machine.host import Host
 from course_lib.simulator.machine.machine import Fallback, Machine, Stopped
+from course_lib.simulator.machine.occupancy import occupancy
+from course_lib.simulator.performance import predict
 from course_lib.simulator.report import Report, Resources
 
 MAX_STEPS = 20_000_000
@@ -24,25 +26,31 @@ def simulate(
     schedule: str | int = "in_order",
     max_steps: int = MAX_STEPS,
     timeline: bool = False,
+    values: bool = True,
 ) -> Report:
     """Runs `f(*args)` with its Mosaic GPU kernels on the model of the GPU.
 
     Args:
       f: a function of arrays that calls plgpu.kernel, pl.kernel(mesh=plgpu.Mesh(...)) or
         pl.core_map; jit, vmap and scan around them are fine.
-      args: its arguments, numpy or JAX arrays.
+      args: its arguments, numpy or JAX arrays; without `values`, jax.ShapeDtypeStructs too.
       arch: "sm_90a" (Hopper) or "sm_100a" (Blackwell).
       schedule: "in_order"; "adversarial": asynchronous effects land as late (or as early) as
         the rules allow; or an int, the seed of a random schedule.
       max_steps: how many operations may be simulated.
       timeline: whether to keep the time, too (by a documented cost model; slower).
+      values: False to predict the time only (`report.performance`), of grids of any size: nothing
+        is computed and nothing is checked.
 
     Returns:
       The value (numpy arrays) and the findings. It never raises for what the kernel does.
 
     Raises:
-      CourseError: there is no Mosaic GPU kernel in `f`.
+      CourseError: there is no Mosaic GPU kernel in `f`; or an argument has no values, and they
+        are needed; or a kernel cannot be timed without values.
     """
+    import jax
+
     from course_lib.simulator import frontend
 
     try:
@@ -56,7 +64,14 @@ def simulate(
             "This function calls no Mosaic GPU kernel; give one that calls plgpu.kernel "
             "(or pl.kernel with mesh=plgpu.Mesh(...))."
         )
+    if not values:
+        return Report(None, performance=predict(program, arch=arch, max_steps=max_steps))
     leaves = frontend.leaves(args)
+    if any(isinstance(x, jax.ShapeDtypeStruct) for x in leaves):
+        raise CourseError(
+            "A jax.ShapeDtypeStruct has a shape and no values: give arrays, or ask for the time "
+            "only with values=False."
+        )
     report = _run(
         program, leaves, arch, schedule, max_steps,
         lambda op, xs: frontend.bind(program, op, xs), timeline=timeline,
@@ -108,7 +123,15 @@ def _run(
         machine.recorder.add(fault.rule, f"{fault}.", op=getattr(fault, "op", None))
         value = None
     times = machine.clockwork.timeline() if machine.clockwork else None
-    resources = Resources(machine.kernels, machine.peak_smem, machine.peak_tmem, machine.steps)
+    fits = None
+    if machine.peak_threads:
+        fits = occupancy(
+            machine.arch, threads=machine.peak_threads, smem_bytes=machine.peak_smem,
+            accumulator_bytes=machine.peak_accumulator, tmem_columns=machine.peak_tmem,
+        )  # fmt: skip
+    resources = Resources(
+        machine.kernels, machine.peak_smem, machine.peak_tmem, machine.steps, fits
+    )
     return Report(value, tuple(machine.recorder.found), times, resources)
 
 
@@ -120,9 +143,15 @@ def _numpy(value: Any) -> Any:
 
 
 def _exception(error: Exception) -> Finding:
-    """What the learner's own code raised while it was traced."""
-    text = str(error).strip() or "no message"
+    """What the learner's own code raised while it was traced.
+
+    Where the clinic explains it, JAX's first sentence is enough: the rest talks about JAX's own
+    files, and names a cell's temporary one.
+    """
+    text = clinic.shorten(str(error).strip() or "no message")
     advice = clinic.consult_exception(error)
+    if advice:
+        text = text.splitlines()[0].partition(". ")[0].rstrip(".") + "."
     return Finding(
         rule="exception",
         severity=Severity.ERROR,

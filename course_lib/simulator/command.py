@@ -13,7 +13,7 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -79,10 +79,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     form.add_argument("--sarif", action="store_true", help="findings as SARIF")
 
 
-def run(options: argparse.Namespace) -> int:
-    """Simulates and prints; the exit status."""
-    from course_lib.simulator import simulate
+def run(options: argparse.Namespace, simulate: Callable[..., Report] | None = None) -> int:
+    """Simulates and prints; the exit status.
 
+    Args:
+      options: of `add_arguments`.
+      simulate: what simulates instead of `course_lib.simulator.simulate`, with its arguments.
+    """
+    from course_lib.simulator import api
+
+    simulate = simulate or api.simulate
     schedule = options.schedule
     schedule = int(schedule) if re.fullmatch(r"-?\d+", schedule) else schedule
     report = simulate(

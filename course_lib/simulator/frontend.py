@@ -20,10 +20,11 @@ from jax._src.pallas.mosaic_gpu import core as gpu_core
 from jax._src.state import indexing
 from jax._src.state import types as state_types
 
-from course_lib.diagnostics import CourseError, locate
-from course_lib.diagnostics.locations import is_own_code
+from course_lib.diagnostics import CourseError, Location, locate
+from course_lib.diagnostics.locations import is_course_kernel, is_own_code
 from course_lib.simulator import ir
 from course_lib.simulator.adapters import ADAPTERS, UNSUPPORTED, Adapted
+from course_lib.simulator.inline import ATTRIBUTE
 from course_lib.simulator.naming import kernel_names, param_names, plain_params
 
 _CALLS = {
@@ -56,8 +57,26 @@ def bind(program: ir.Program, op: ir.Op, args: Sequence[Any]) -> list[Any] | Non
     eqn = program.live.get(op.uid)
     if eqn is None:
         return None
+    if plain_name(eqn.primitive.name) == "inline_mgpu":
+        return _run_model(eqn, args)
     with jax.default_device(jax.devices("cpu")[0]):
         return _bind_equation(eqn, args)
+
+
+def _run_model(eqn: Any, args: Sequence[Any]) -> list[Any]:
+    """The results of an inline function's numpy model (`simulated_by`)."""
+    p = eqn.params
+    model = getattr(p["mgpu_fn"], ATTRIBUTE)
+    results = jax.tree.leaves(model(*p["pytree_args"].unflatten(list(args))))
+    wanted = [(tuple(t.shape), np.dtype(t.dtype)) for t in p["flat_ret_ty"]]
+    got = [(np.shape(r), np.asarray(r).dtype) for r in results]
+    if got != wanted:
+        raise TypeError(f"it returned {_types(got)}, where return_type says {_types(wanted)}")
+    return results
+
+
+def _types(types: Sequence[tuple[Any, Any]]) -> str:
+    return ", ".join(f"{d.name}{list(s)}" for s, d in types) or "nothing"
 
 
 def _bind_equation(eqn: Any, args: Sequence[Any]) -> list[Any]:
@@ -249,16 +268,25 @@ class _Converter:
         return (np.dtype(t.dtype).name, tuple(t.shape), int(t.offset), int(t.alias_group_idx))
 
     def place(self, eqn: Any, parent: int) -> int:
-        """The learner's line of an equation; that of the enclosing one if it has none."""
+        """The learner's line of an equation; that of the enclosing one if it has none.
+
+        Where that line calls a kernel of the course, the kernel's own line is kept beside it.
+        """
         frames = list(source_info_util.user_frames(eqn.source_info.traceback))
-        own = [f for f in frames if is_own_code(f.file_name)]
-        if not own and parent >= 0 and is_own_code(self.program.places[parent].file):
-            return parent  # JAX forgets who called the function that holds a loop
-        own = own or frames
-        if not own:
+        own = next((f for f in frames if is_own_code(f.file_name)), None)
+        shown = next((f for f in frames if f is own or is_course_kernel(f.file_name)), None)
+        within = "" if shown is None or shown is own else _line(shown).short
+        if own is None and parent >= 0 and is_own_code(self.program.places[parent].file):
+            # JAX forgets who called the function that holds a loop
+            if not within:
+                return parent
+            return self.place_index(dataclasses.replace(self.program.places[parent], within=within))
+        frame = own or shown or next(iter(frames), None)
+        if frame is None:
             return parent
-        at = locate(own[0].file_name, own[0].start_line, own[0].function_name)
-        return self.place_index(ir.Place(at.file, at.line, at.function, at.cell))
+        at = _line(frame)
+        within = within if frame is own else ""
+        return self.place_index(ir.Place(at.file, at.line, at.function, at.cell, within))
 
     def place_index(self, place: ir.Place) -> int:
         if place not in self._places:
@@ -481,6 +509,10 @@ _CONTROL: dict[str, Callable[[_Converter, _Builder, Any, int], Adapted]] = {
 # Small facts about JAX's objects.
 
 
+def _line(frame: Any) -> Location:
+    return locate(frame.file_name, frame.start_line, frame.function_name)
+
+
 def _dtype_name(dtype: Any) -> str:
     return "semaphore" if "semaphore" in str(dtype).lower() else np.dtype(dtype).name
 
@@ -502,7 +534,7 @@ def _tmem_layout(aval: Any) -> tuple[bool, int]:
     layout = aval.layout
     inner: Any = aval.inner_aval
     shape, dtype = inner.shape, np.dtype(inner.dtype)
-    bits = dtype.itemsize * 8
+    bits = ir.dtype_bits(dtype)
     packed = getattr(layout, "vector_length", 1) > 1
     return packed, int(layout.cols_in_shape(shape, bits))
 

@@ -33,6 +33,7 @@ def simulate_and_trace(
     schedule: str | int = "in_order",
     max_steps: int | None = None,
     timeline: bool = False,
+    values: bool = True,
     kernels_needed: bool = True,
 ) -> tuple[Report, tracing.Trace | None]:
     """The report of `function(*args)`, and its trace (None if tracing raised).
@@ -56,6 +57,7 @@ def simulate_and_trace(
         schedule=schedule,
         max_steps=max_steps or MAX_STEPS,
         timeline=timeline,
+        values=values,
     )
     return report, traced
 

@@ -11,6 +11,7 @@ arrays); `load` reads it back and refuses other versions.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import io
 import json
 from collections.abc import Iterator, Mapping
@@ -20,7 +21,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-VERSION = 1
+VERSION = 2
 
 Shape = tuple[int, ...]
 
@@ -164,6 +165,7 @@ class Place:
     line: int
     function: str = ""
     cell: str = ""
+    within: str = ""
 
 
 @dataclasses.dataclass
@@ -199,12 +201,21 @@ def sub_blocks(op: Op) -> tuple[int, ...]:
     return tuple(blocks)
 
 
+@functools.cache
 def numpy_dtype(name: str) -> np.dtype:
     """The numpy dtype of a name, those of ml_dtypes (bfloat16, float8_...) included."""
     if hasattr(ml_dtypes, name):
         return np.dtype(getattr(ml_dtypes, name))
     return np.dtype(name)
 
+
+@functools.cache
+def dtype_bits(dtype: np.dtype) -> int:
+    """The bits of an element; numpy keeps one of 2 or 4 bits in a byte, the GPU does not."""
+    return _NARROW.get(dtype.name, dtype.itemsize * 8)
+
+
+_NARROW = {"int2": 2, "uint2": 2, "int4": 4, "uint4": 4, "float4_e2m1fn": 4}
 
 _CLASSES: dict[str, type] = {
     c.__name__: c

@@ -6,6 +6,8 @@ import dataclasses
 from typing import Any
 
 from course_lib.diagnostics import Finding, Severity
+from course_lib.simulator.machine.occupancy import Occupancy
+from course_lib.simulator.performance import Performance
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,12 +19,14 @@ class Resources:
       smem_bytes: the most shared memory that one block held at a time.
       tmem_columns: the most columns of tensor memory that one block held at a time.
       steps: how many operations were simulated.
+      occupancy: how many such blocks share an SM, and what keeps more of them out.
     """
 
     kernels: int = 0
     smem_bytes: int = 0
     tmem_columns: int = 0
     steps: int = 0
+    occupancy: Occupancy | None = None
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -34,12 +38,16 @@ class Report:
       findings: what was found, in the order it was met.
       timeline: spans per thread and engine, or None.
       resources: memory and steps used.
+      remarks: what could not be looked at, a sentence each.
+      performance: the predicted time of each kernel, where only that was asked for.
     """
 
     value: Any
     findings: tuple[Finding, ...] = ()
     timeline: Any = None
     resources: Resources = Resources()
+    remarks: tuple[str, ...] = ()
+    performance: tuple[Performance, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -51,4 +59,7 @@ class Report:
         return tuple(f for f in self.findings if f.severity is Severity.ERROR)
 
     def __repr__(self) -> str:
-        return "\n\n".join(str(f) for f in self.findings) or "No findings."
+        found = [str(f) for f in self.findings] or ["No findings."]
+        if self.performance:
+            found = [*map(str, self.findings), *map(str, self.performance)]
+        return "\n\n".join([*found, *self.remarks])

@@ -37,8 +37,8 @@ _TABLE = (
         "data-race", _E, "two accesses to the same memory without an order between them",
         "Nothing makes one of them wait for the other, so the hardware may do them in either "
         "order, or at the same time.",
-        "Let one side signal with barrier_arrive after its access, and the other barrier_wait "
-        "before its own (between blocks: a ClusterBarrier or a semaphore).",
+        "Let one side signal after its access, and the other wait before its own: with a Barrier "
+        "in a block, a ClusterBarrier in a cluster, a semaphore between devices.",
         f"{_PTX}, Memory Consistency Model (data races); {_REF}, Barrier",
     ),
     Rule(
@@ -239,10 +239,23 @@ _TABLE = (
         f"{_PTX}, wgmma and tcgen05 shapes; {_REF}, issuing the operation",
     ),
     Rule(
+        "wrong-architecture", _E, "an operation that this generation of GPUs does not have",
+        "The instruction does not exist there: the kernel would not compile.",
+        "Simulate for the architecture that has it (arch=\"sm_100a\" is Blackwell, \"sm_90a\" "
+        "Hopper), or write it with what this one has.",
+        f"{_PTX}, target notes of wgmma, tcgen05, clusterlaunchcontrol, cp.async.bulk.tensor",
+    ),
+    Rule(
         "over-capacity", _E, "a block asks for more memory than an SM has",
         "The launch would fail.",
         "Use smaller tiles or fewer buffers.",
         "CUDA Programming Guide, technical specifications per compute capability",
+    ),
+    Rule(
+        "register-budget", _E, "a thread asks for a number of registers that a lane cannot have",
+        "The instruction does not exist: the kernel would not compile.",
+        "Ask for a multiple of 8 from 24 to 256.",
+        f"{_PTX}, setmaxnreg",
     ),
     Rule(
         "not-collective", _E, "an allocation is not made by all threads together",
@@ -262,6 +275,15 @@ _TABLE = (
         "The answer arrives in the background, like a copy.",
         "barrier_wait on the barrier given to try_cluster_cancel before query_cluster_cancel.",
         f"{_PTX}, clusterlaunchcontrol.try_cancel; {_REF}, cluster launch control",
+    ),
+    Rule(
+        "cancel-not-collective", _E, "several threads or blocks each cancel a cluster",
+        "Each of these calls takes a cluster of its own out of the grid, and its answer goes to "
+        "all blocks of this one: one answer overwrites the other, and a tile is never computed.",
+        "Name all axes along which it is called: collective_axes of try_cluster_cancel, or "
+        "thread_axis and cluster_axes of dynamic_scheduling_loop.",
+        f"{_PTX}, clusterlaunchcontrol.try_cancel (.multicast::cluster::all); JAX, "
+        "try_cluster_cancel (collective_axes), dynamic_scheduling_loop (cluster_axes)",
     ),
     # The program itself.
     Rule(

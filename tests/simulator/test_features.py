@@ -181,7 +181,87 @@ def test_gather_by_an_index_array(schedule) -> None:
         return plgpu.kernel(body, out_type=out, scratch_types=scratch)(x, i)
 
     x = normal(64, 64)
-    np.testing.assert_array_equal(clean(f, x, rows, schedule=schedule), x[rows])
+    got = clean(f, x, rows, schedule=schedule, arch="sm_100a")
+    np.testing.assert_array_equal(got, x[rows])
+
+
+@schedules
+@pytest.mark.parametrize("update", ["add", "max"])
+def test_remote_updates(schedule, update: str) -> None:
+    """Three blocks add to the fourth one's tile, each with one arrival on its barrier."""
+
+    def body(x_gmem, o_gmem, smem, came, meet):
+        rank = lax.axis_index("c")
+        smem[...] = x_gmem[rank]
+        plgpu.barrier_arrive(meet)
+        plgpu.barrier_wait(meet)
+
+        @pl.when(rank > 0)
+        def _():
+            plgpu.async_store_smem(
+                x_gmem[rank], smem, came, cluster_idx=0, cluster_dim="c", atomic=update
+            )
+
+        @pl.when(rank == 0)
+        def _():
+            plgpu.barrier_wait(came)
+            o_gmem[...] = smem[...]
+
+    def f(x):
+        layout = (plgpu.TilingTransform((8, 32)), plgpu.SwizzleTransform(128))
+        scratch = [
+            plgpu.SMEM((64, 32), F32, transforms=layout),
+            plgpu.Barrier(num_arrivals=3),
+            plgpu.ClusterBarrier(collective_axes=("c",)),
+        ]
+        out = jax.ShapeDtypeStruct((64, 32), F32)
+        return plgpu.kernel(
+            body, out_type=out, scratch_types=scratch, cluster=(4,), cluster_names=("c",)
+        )(x)
+
+    x = normal(4, 64, 32)
+    want = x.sum(0) if update == "add" else x.max(0)
+    np.testing.assert_allclose(clean(f, x, schedule=schedule), want, rtol=1e-5, atol=1e-5)
+
+
+@schedules
+def test_barriers_picked_in_two_steps(schedule) -> None:
+    """A slice of an array of barriers, and one of the slice."""
+
+    def body(x_gmem, o_gmem, smem, loaded):
+        for i in range(4):
+            half = loaded.at[pl.ds(2 * (i // 2), 2)]
+            plgpu.copy_gmem_to_smem(x_gmem.at[i], smem.at[i], half.at[i % 2])
+        for i in range(4):
+            plgpu.barrier_wait(loaded.at[i])
+        o_gmem[...] = smem[...]
+
+    def f(x):
+        scratch = [plgpu.SMEM((4, 128), F32), plgpu.Barrier(num_barriers=4)]
+        return plgpu.kernel(body, out_type=x, scratch_types=scratch)(x)
+
+    x = normal(4, 128)
+    np.testing.assert_array_equal(clean(f, x, schedule=schedule), x)
+
+
+@schedules
+def test_scatter_by_an_index_array(schedule) -> None:
+    rows = np.random.default_rng().permutation(64).astype(np.int32)
+
+    def body(x_gmem, i_gmem, o_gmem, smem, loaded):
+        plgpu.copy_gmem_to_smem(x_gmem, smem, loaded)
+        plgpu.barrier_wait(loaded)
+        index = plgpu.load(i_gmem, layout=plgpu.Layout.TMA_INDICES)
+        plgpu.copy_smem_to_gmem(smem, o_gmem.at[index])
+        plgpu.wait_smem_to_gmem(0)
+
+    def f(x, i):
+        scratch = [plgpu.SMEM((64, 64), F32), plgpu.Barrier()]
+        return plgpu.kernel(body, out_type=x, scratch_types=scratch)(x, i)
+
+    x = normal(64, 64)
+    got = clean(f, x, rows, schedule=schedule, arch="sm_100a")
+    np.testing.assert_array_equal(got[rows], x)
 
 
 @schedules

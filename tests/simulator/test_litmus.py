@@ -33,6 +33,7 @@ def test_the_wrong_kernel_is_caught(pair: Pair, schedule) -> None:
         assert any(words in str(f).replace("\n    ", " ") for f in found), report
     assert found[0].location is not None or pair.rule == "semaphore-left-nonzero", report
     assert all(len(str(f).splitlines()) <= 12 for f in report.findings)
+    assert all(str(f).replace("\n    ", " ").endswith(f.fix) for f in report.findings), report
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=IDS)

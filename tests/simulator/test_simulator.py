@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
+import re
 import subprocess
 import sys
 import textwrap
@@ -15,7 +18,15 @@ import pytest
 from jax import lax
 
 from course_lib.diagnostics import CourseError
-from course_lib.simulator import ir, replay, simulate, trace_kernels
+from course_lib.kernels import matmul_hopper
+from course_lib.simulator import (
+    ir,
+    replay,
+    replay_apart,
+    simulate,
+    simulated_by,
+    trace_kernels,
+)
 
 F16, F32 = jnp.float16, jnp.float32
 LAYOUT = (plgpu.TilingTransform((8, 64)), plgpu.SwizzleTransform(128))
@@ -248,9 +259,101 @@ class TestBadInput:
 
         report = simulate(f, normal(128))
         assert [f.rule for f in report.findings] == ["unsupported"]
-        assert "inline_mgpu" in report.findings[0].what
-        assert "test_simulator.py" in str(report.findings[0])
+        found = report.findings[0]
+        assert found.what == (
+            "The simulator does not model the inline function 'nothing' (inline_mgpu): its MLIR "
+            "code runs on a GPU only."
+        )
+        assert "simulated_by" in found.fix
+        assert "test_simulator.py" in str(found)
         assert report.value is None
+
+
+def inline(model, *, of_ref: bool = False):
+    """A kernel of one inline function, which has a numpy model."""
+    layout = plgpu.Layout.WG_STRIDED((128,), vec_size=1)
+    out = plgpu.ShapeDtypeStruct((128,), F32, layout=layout)
+
+    @plgpu.inline_mgpu(
+        arg_types=(plgpu.RefType() if of_ref else layout,), return_type=None if of_ref else out
+    )
+    @simulated_by(model)
+    def work(ctx, x):
+        raise AssertionError("the MLIR is not for the simulator")
+
+    def body(x_gmem, o_gmem, smem):
+        if of_ref:
+            smem[...] = x_gmem[...]
+            work(smem)
+            o_gmem[...] = smem[...]
+        else:
+            o_gmem[...] = work(x_gmem[...])
+
+    scratch = [plgpu.SMEM((128,), F32)]
+    return plgpu.kernel(body, out_type=jax.ShapeDtypeStruct((128,), F32), scratch_types=scratch)
+
+
+class TestInlineCode:
+    @pytest.mark.parametrize("schedule", ["in_order", "adversarial", 0])
+    def test_a_model_of_values(self, schedule) -> None:
+        x = normal(128)
+        np.testing.assert_array_equal(clean(inline(lambda x: x * 3), x, schedule=schedule), x * 3)
+
+    @pytest.mark.parametrize("schedule", ["in_order", "adversarial", 0])
+    def test_a_model_that_writes_to_a_ref(self, schedule) -> None:
+        def double(ref):
+            ref *= 2
+
+        x = normal(128)
+        got = clean(inline(double, of_ref=True), x, schedule=schedule)
+        np.testing.assert_array_equal(got, x * 2)
+
+    def test_a_model_of_the_wrong_type_says_so(self) -> None:
+        report = simulate(inline(lambda x: x.astype(np.float64)), normal(128))
+        assert [f.rule for f in report.errors] == ["exception"]
+        assert "float64[128], where return_type says float32[128]" in report.errors[0].what
+        assert "test_simulator.py" in str(report.errors[0])
+
+    def test_a_replay_elsewhere_does_not_have_it(self) -> None:
+        x = normal(128)
+        program = ir.loads(ir.dumps(trace_kernels(inline(lambda x: x * 3), x)))
+        report = replay(program, [x])
+        assert [f.rule for f in report.errors] == ["unsupported"]
+        assert "not saved" in report.errors[0].what
+
+
+class TestWhere:
+    """Which line a finding names."""
+
+    def test_the_callers_line_and_the_kernels(self) -> None:
+        big = dataclasses.replace(matmul_hopper.Config(), max_concurrent_steps=8)
+        a = normal(512, 512, dtype="float16")
+
+        def mine(a):
+            return matmul_hopper.matmul(a, a, config=big)
+
+        [found] = simulate(mine, a).errors
+        assert found.rule == "over-capacity"
+        where = re.search(r"\(([^()]+), in ([^()]+)\)", str(found).replace("\n    ", " "))
+        assert where is not None, found
+        first = inspect.getsourcelines(mine)[1]
+        assert where[1] == f"test_simulator.py:{first + 1}"
+        assert where[2].startswith("matmul_hopper.py:")
+
+    def test_words_for_an_if_on_a_traced_value(self) -> None:
+        def body(x_gmem, o_gmem):
+            def step(i, c):
+                return c + 1 if i > 2 else c
+
+            o_gmem[...] = x_gmem[...] + lax.fori_loop(0, 4, step, 0.0)
+
+        kernel = plgpu.kernel(body, out_type=jax.ShapeDtypeStruct((128,), F32))
+        [found] = simulate(kernel, normal(128)).errors
+        assert found.what == (
+            "TracerBoolConversionError: Attempted boolean conversion of traced array with shape "
+            "bool[]."
+        )
+        assert "pl.when" in found.fix
 
 
 class TestReplay:
@@ -284,6 +387,51 @@ class TestReplay:
         )  # fmt: skip
         assert out.stdout.strip() == "No findings."
         np.testing.assert_allclose(np.load(tmp_path / "y.npy"), x + 1, rtol=1e-6)
+
+    def test_a_child_process_gives_the_same_report(self) -> None:
+        a, b = normal(128, 128, dtype="float16"), normal(128, 128, dtype="float16")
+        program = trace_kernels(matmul, a, b)
+        want, got = replay(program, [a, b]), replay_apart(program, [a, b])
+        np.testing.assert_array_equal(got.value[0], want.value[0])
+        assert got.findings == want.findings
+        x = normal(256)
+        bad = trace_kernels(lambda x: add_one(x[:200]), x)  # the second block sticks out
+        want = replay(bad, [x])
+        assert want.errors
+        assert replay_apart(ir.dumps(bad), [x]).findings == want.findings
+
+    def test_a_child_process_is_stopped(self) -> None:
+        def forever(x):
+            def body(x_gmem, o_gmem):
+                o_gmem[...] = lax.while_loop(lambda c: c[0] > -1e9, lambda c: c + 1, x_gmem[...])
+
+            return plgpu.kernel(body, out_type=jax.ShapeDtypeStruct((256,), F32))(x)
+
+        x = normal(256)
+        report = replay_apart(trace_kernels(forever, x), [x], max_steps=10**12, timeout_s=3)
+        assert [f.rule for f in report.errors] == ["step-limit"]
+        assert "3 s" in report.errors[0].what
+
+        def wide(x):
+            def body(x_gmem, o_gmem):
+                o_gmem[pl.ds(0, 256)] = x_gmem[...]
+
+            return plgpu.kernel(body, out_type=jax.ShapeDtypeStruct((1 << 30,), F32))(x)
+
+        report = replay_apart(trace_kernels(wide, x), [x], memory_bytes=2 << 30)
+        assert [f.rule for f in report.errors] == ["over-capacity"], report
+
+    def test_a_wild_allocation_is_refused_before_it_is_made(self) -> None:
+        def f(x):
+            def body(x_gmem, o_gmem, smem):
+                o_gmem[...] = x_gmem[...]
+
+            scratch = [plgpu.SMEM((1 << 20, 1 << 20), F32)]
+            return plgpu.kernel(body, out_type=x, scratch_types=scratch)(x)
+
+        report = simulate(f, jnp.zeros((128,)) + 1)
+        assert [f.rule for f in report.errors] == ["over-capacity"]
+        assert "4,398,046,511,104 bytes" in report.errors[0].what
 
     def test_another_version_is_refused(self) -> None:
         data = ir.dumps(trace_kernels(add_one, normal(256)))

@@ -19,7 +19,6 @@ def test_every_primitive_of_pallas_is_known() -> None:
 def test_what_is_refused_is_listed() -> None:
     refused = {n for n, runs in frontend.known_primitives().items() if not runs}
     assert refused == {
-        "async_store_smem",  # remote shared-memory stores
         "inline_mgpu",  # except for the fences of JAX's own helpers
         "multimem_load_reduce",
         "multimem_store",

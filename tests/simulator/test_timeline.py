@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
 
 import numpy as np
 
-from course_lib.simulator import simulate
+from course_lib.kernels.asynchronous_copies import RingConfig, ring_copy
+from course_lib.simulator import simulate, timeline_picture
+from course_lib.simulator.timeline import Span, Timeline
 from tests.simulator.test_simulator import add_one, matmul, normal
 
 
@@ -65,3 +69,59 @@ def test_drawing_and_trace(tmp_path) -> None:
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     assert {e["ph"] for e in events} == {"M", "X"}
     assert line.time_us > 0
+
+
+def ring(stages: int, unread: int):
+    config = RingConfig(tile_m=16, stages=stages, unread_stores=unread, num_sms=1)
+    return timed(functools.partial(ring_copy, config=config), normal(96, 256))
+
+
+def test_the_words_of_the_picture_count_what_is_under_way() -> None:
+    alone, overlapping = ring(1, 0).figure().get_label(), ring(4, 1).figure().get_label()
+    assert "with 1 at a time at most" in alone
+    assert "with 2 at a time at most" in overlapping
+    assert "the thread waits for" in alone
+
+
+def test_spans_that_overlap_are_drawn_below_each_other() -> None:
+    line = ring(4, 1)
+    rows = timeline_picture._pack(s for s in line.spans if s.lane == "the TMA")
+    assert len(rows) == 2
+    for row in rows:
+        assert all(a.end <= b.start for a, b in itertools.pairwise(row))
+
+
+def test_cycles_are_covered_once_however_many_spans_cover_them() -> None:
+    spans = [Span("x", "wait", a, b, "", "") for a, b in ((0, 4), (2, 6), (6, 7), (9, 10))]
+    assert timeline_picture.covered(spans) == 8
+
+
+def test_a_notebook_gets_a_picture_that_needs_no_trust(monkeypatch) -> None:
+    shown: list[dict[str, str]] = []
+    monkeypatch.setattr("IPython.display.display", lambda data, **_: shown.append(data))
+    ring(2, 0).show(lanes=["the TMA"])
+    [data] = shown
+    assert set(data) == {"image/png", "text/plain"}
+    assert "Timeline of 1 lane over" in data["text/plain"]
+
+
+def test_the_drawing_to_hover_over_names_lines_and_zooms() -> None:
+    line = ring(4, 1)
+    drawing = line.html()
+    assert "asynchronous_copies.py:" in drawing
+    assert 'type="range"' in drawing
+    _, spans, end = line.window(start=100, end=500)
+    assert end == 500
+    assert all(100 <= s.start < s.end <= 500 for s in spans)
+
+
+def test_a_long_timeline_is_drawn_with_few_spans() -> None:
+    lane, many = "thread 0", 20_000
+    spans = [Span(lane, "issue", 2.0 * i, 2.0 * i + 1, "wgmma_ref", "k.py:3") for i in range(many)]
+    line = Timeline(tuple(spans), 2.0 * many, 1.0)
+    _, drawn, _ = line.window()
+    assert len(drawn) < 3000
+    assert drawn[0].where == "k.py:3"
+    assert len(line.html()) < 1_000_000
+    _, close, _ = line.window(start=1000, end=1100)
+    assert len(close) == 50

@@ -33,7 +33,8 @@ def write(thread: Any, view: View, op: ir.Op) -> None:
         thread.machine, thread, view, op,
         write=True, kind=races.GENERIC, component=thread.generic, time=thread.now(),
     )  # fmt: skip
-    view.buffer.mirror = None
+    if view.buffer.casts is not None:
+        view.buffer.casts.clear()
     view.buffer.mark_written(view)
 
 
@@ -67,12 +68,12 @@ def _swap(c: Compiler, block: ir.Block, op: ir.Op) -> Step:
             read(thread, view, op)
             env[out] = np.array(view.data)[()]
         write(thread, view, op)
-        _store(view, new)
+        store_into(view, new)
 
     return Step(run, shared=True)
 
 
-def _store(view: View, new: Any) -> None:
+def store_into(view: View, new: Any) -> None:
     """Stores into a view; one that names elements one by one needs its flat indices."""
     if any(kind == "take" for kind, _ in view.steps):
         assert view.cells is not None
@@ -88,7 +89,7 @@ def _addupdate(c: Compiler, block: ir.Block, op: ir.Op) -> Step:
         view = place(resolve(thread, env), thread)
         read(thread, view, op)
         write(thread, view, op)
-        _store(view, view.data + env[value])
+        store_into(view, view.data + env[value])
 
     return Step(run, shared=True)
 
@@ -123,7 +124,7 @@ def _masked_swap(c: Compiler, block: ir.Block, op: ir.Op) -> Step:
             env[out] = old[()]
         write(thread, view, op)
         new = env[value] if mask is None else np.where(env[mask], env[value], old)
-        _store(view, new)
+        store_into(view, new)
 
     return Step(run, shared=True)
 
@@ -151,7 +152,7 @@ def _atomic(c: Compiler, block: ir.Block, op: ir.Op) -> Step:
             write=True, kind=races.ATOMIC, component=thread.generic, time=thread.now(),
         )  # fmt: skip
         view.buffer.mark_written(view)
-        _store(view, function(view.data, env[value]))
+        store_into(view, function(view.data, env[value]))
 
     return Step(run, shared=True)
 

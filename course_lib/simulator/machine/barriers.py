@@ -37,9 +37,9 @@ class Barrier:
     """
 
     __slots__ = (
-        "arrived", "base", "block", "collecting", "component", "done", "last_load", "last_op",
-        "leader_only", "name", "needed", "orders", "overrun", "owed", "pending", "phases", "spec",
-        "waits", "when", "when_done", "where",
+        "arrived", "base", "before", "block", "collecting", "component", "done", "history",
+        "last_load", "last_op", "leader_only", "name", "needed", "orders", "overrun", "owed",
+        "pending", "phases", "spec", "waits", "when", "when_done", "where",
     )  # fmt: skip
 
     def __init__(
@@ -55,10 +55,12 @@ class Barrier:
         self.done = Clock()
         self.waits: dict[Any, Wait] = {}
         self.arrived: list[tuple[Any, ir.Op]] = []
+        self.before: list[tuple[Any, ir.Op]] = []  # who arrived in the phase before
         self.name = name
         self.block = block
         self.last_op: ir.Op | None = None
         self.last_load: tuple[int, ir.Op] | None = None  # the phase of the last copy into memory
+        self.history: dict[int, Clock] = {}  # what the phases handed over, once it is overrun
         self.overrun = False  # reported already: be lenient with its waits
         self.leader_only = False  # a leader-tracked copy named it in a following block
         self.when = self.when_done = 0.0  # in cycles, where time is kept
@@ -72,7 +74,10 @@ class Barrier:
     def arrive(self, machine: Any, clock: Clock, who: Any, op: ir.Op, count: int = 1) -> None:
         """`count` arrivals, which hand over what `clock` knows."""
         self.collecting.join(clock, tensor=self.orders)
-        self.pending -= count
+        if self.pending < count and not self.overrun:  # the phase still waits for bytes
+            self.overrun = True
+            machine.report_underflow(self, who, op)
+        self.pending = max(self.pending - count, 0)
         if machine.clockwork is not None and clock is getattr(who, "clock", None):
             machine.clockwork.arrive(who, self)
         self.arrived.append((who, op))
@@ -98,9 +103,11 @@ class Barrier:
         self.collecting.learn(self.component, self.time)
         self.phases += 1
         self.when_done = self.when
+        if self.overrun:
+            self.history[self.phases - 1] = self.done
         self.done, self.collecting = self.collecting, Clock()
         self.pending = self.needed
-        self.arrived = []
+        self.before, self.arrived = self.arrived, []
         machine.changed = True
 
     def _check_overrun(self, machine: Any) -> None:
@@ -127,8 +134,9 @@ class Barrier:
         if wait is None and self.phases > 1 and not self.overrun:
             machine.report_skipped(self, thread, op)
             phase = self.phases
+        thread.release()  # only who hears of it from now on knows of this wait
         self.waits[thread] = Wait(phase, thread.clock.known[thread.generic], op)
-        thread.clock.join(self.done, tensor=self.orders)
+        thread.clock.join(self.history.get(phase, self.done), tensor=self.orders)
         if machine.clockwork is not None:
             machine.clockwork.wait(thread, self.when_done, op)
 

@@ -25,20 +25,48 @@ def _try_cancel(c: Compiler, block: ir.Block, op: ir.Op) -> Step:
         cluster = thread.block.cluster
         kernel = cluster.device.kernel
         barrier, view = pick(env)[0], resolve(thread, env)
-        blocks = cluster.along(thread.block, axes)
         asks = kernel.thread_name not in axes or thread.index == 0
+        if asks and _asked_before(thread, op, barrier):
+            asks = False
         if asks:
             barrier.expect(_BYTES, op)
         barrier.arrive(thread.machine, thread.clock, thread, op)
-        if asks and thread.block is blocks[0]:
-            _ask(thread, op, view, barrier, blocks)
+        if asks:
+            _ask_once(thread, op, view, barrier, axes)
         thread.release()
 
     return Step(run, shared=True)
 
 
+def _asked_before(thread: Any, op: ir.Op, barrier: Any) -> bool:
+    """Whether another thread has asked on this barrier in this phase; that is a finding."""
+    asked = thread.block.cluster.asked
+    first = asked.get(barrier)
+    if first is not None and first[0] == barrier.phases and first[1] is not thread:
+        thread.machine.report_cancel(first[1], first[2], thread, op)
+        return True
+    asked[barrier] = (barrier.phases, thread, op)
+    return False
+
+
+def _ask_once(thread: Any, op: ir.Op, view: View, barrier: Any, axes: Any) -> None:
+    """The first block along the axes asks, for the whole cluster.
+
+    Where the axes leave out one of the cluster's, each of its blocks asks: a finding. The
+    simulation goes on as if they had not.
+    """
+    cluster = thread.block.cluster
+    together = cluster.along(thread.block, axes)
+    if thread.block is together[0] and len(together) < len(cluster.blocks):
+        first = cluster.asked.setdefault("block", (0, thread, op))
+        if first[1].block is not thread.block:
+            thread.machine.report_cancel(first[1], first[2], thread, op)
+    if thread.block is cluster.blocks[0]:
+        _ask(thread, op, view, barrier, cluster.blocks)
+
+
 def _ask(thread: Any, op: ir.Op, view: View, barrier: Any, blocks: list[Any]) -> None:
-    """Takes a cluster now; the answer lands later, in every block that takes part."""
+    """Takes a cluster now; the answer lands later, in every block of this one."""
     machine, cluster = thread.machine, thread.block.cluster
     answer = _encode(machine.steal(cluster.device))
     landings = []

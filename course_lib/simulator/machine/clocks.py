@@ -15,8 +15,11 @@ Row = list[int]
 
 
 def _join(mine: Row, other: Row) -> Row:
+    """The later of two times each; `mine` itself where `other` adds nothing."""
     if not mine:
         return other[:]
+    if not other or mine == other:  # often there is nothing new, and comparing is quick
+        return mine
     if len(mine) < len(other):
         mine = mine + [0] * (len(other) - len(mine))
     elif len(other) < len(mine):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import heapq
 from typing import Any
 
@@ -10,6 +11,41 @@ from course_lib.simulator.machine.costs import COSTS
 from course_lib.simulator.timeline import Span, Timeline
 
 _MOST_SPANS = 50_000
+
+
+class Engine:
+    """When an engine is at work. Threads ask in the order in which they happen to be simulated,
+    which is not that of time: an earlier gap that is long enough is taken.
+    """
+
+    __slots__ = ("_ends", "_starts")
+
+    def __init__(self) -> None:
+        self._starts: list[float] = []
+        self._ends: list[float] = []
+
+    @property
+    def end(self) -> float:
+        """When it has done all that was asked for."""
+        return self._ends[-1] if self._ends else 0.0
+
+    def take(self, earliest: float, cycles: float) -> float:
+        """Takes the first free time of that length; when it starts."""
+        starts, ends = self._starts, self._ends
+        i = bisect.bisect_right(ends, earliest)  # the first stretch of work that ends later
+        start = earliest
+        while i < len(starts) and starts[i] < start + cycles:
+            start = ends[i]
+            i += 1
+        if i and ends[i - 1] == start:
+            ends[i - 1] = start + cycles
+            if i < len(starts) and starts[i] == ends[i - 1]:
+                ends[i - 1] = ends.pop(i)
+                starts.pop(i)
+        else:
+            starts.insert(i, start)
+            ends.insert(i, start + cycles)
+        return start
 
 
 class Clockwork:
@@ -22,7 +58,7 @@ class Clockwork:
         self.end = 0.0
         self._sms = arch.sms
         self._free: dict[int, list[float]] = {}  # per device, when a place for a cluster is free
-        self._engines: dict[tuple[Any, str], float] = {}
+        self._engines: dict[tuple[Any, str], Engine] = {}
         self._done: dict[Any, list[float]] = {}
 
     def timeline(self) -> Timeline:
@@ -64,9 +100,8 @@ class Clockwork:
     def engine(self, thread: Any, name: str, cycles: float, extra: float, op: ir.Op) -> float:
         """An engine of the thread's block works; when its result is there."""
         self.busy(thread, "issue", self.costs.issue, op)
-        key = (thread.block, name)
-        start = max(thread.time, self._engines.get(key, 0.0))
-        self._engines[key] = start + cycles
+        engine = self._engines.setdefault((thread.block, name), Engine())
+        start = engine.take(thread.time, cycles)
         lane = f"{name} of {thread.block}" if str(thread.block) else f"the {name}"
         self.span(lane, "in flight", start, start + cycles + extra, op)
         return start + cycles + extra
@@ -80,7 +115,7 @@ class Clockwork:
             cycles = c.smem_latency + view.nbytes / c.smem_bytes_per_cycle
         self.busy(thread, "memory", cycles, op)
 
-    def load(self, thread: Any, nbytes: int, barrier: Any, op: ir.Op) -> None:
+    def load(self, thread: Any, src: Any, nbytes: int, barrier: Any, op: ir.Op) -> None:
         c = self.costs
         done = self.engine(thread, "TMA", nbytes / c.gmem_bytes_per_cycle, c.gmem_latency, op)
         barrier.when = max(barrier.when, done)
@@ -97,8 +132,8 @@ class Clockwork:
             extra = 0 if read_only else self.costs.gmem_latency
             self.until(thread, "wait", over[-1] + extra, None)
 
-    def wgmma(self, thread: Any, cycles: float, op: ir.Op) -> None:
-        done = self.engine(thread, "tensor core", cycles, 0, op)
+    def wgmma(self, thread: Any, cycles: float, op: ir.Op, *, smem_bytes: int = 0) -> None:
+        done = self.engine(thread, "tensor core", cycles, self.costs.mma_latency, op)
         self._done.setdefault((thread, "wgmma"), []).append(done)
 
     def wait_wgmma(self, thread: Any, left: int) -> None:
@@ -108,7 +143,7 @@ class Clockwork:
             self.until(thread, "wait", over[-1], None)
 
     def mma(self, thread: Any, cycles: float, op: ir.Op) -> None:
-        thread.mma_time = self.engine(thread, "tensor core", cycles, 0, op)
+        thread.mma_time = self.engine(thread, "tensor core", cycles, self.costs.mma_latency, op)
 
     def commit(self, thread: Any, barrier: Any) -> None:
         barrier.when = max(barrier.when, thread.mma_time)

@@ -97,6 +97,9 @@ def _scan(c: Compiler, block: ir.Block, op: ir.Op) -> Step:
         )
 
     def finish(env: Env, carry: list[Any], rows: dict[int, list[Any]]) -> None:
+        if len(outputs) == n_carry:
+            put(env, outputs, carry)
+            return
         columns = zip(*(rows[i] for i in range(len(steps))), strict=True) if rows else ()
         stacked = [np.stack([np.asarray(v) for v in col]) for col in columns]
         missing = len(outputs) - n_carry - len(stacked)

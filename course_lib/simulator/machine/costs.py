@@ -25,6 +25,18 @@ class Costs:
       smem_bytes_per_cycle: shared memory bandwidth (32 banks of 4 bytes).
       flops_per_cycle: dense tensor-core float16 operations (a multiply-add is two).
       issue: cycles to issue an asynchronous operation.
+      mma_sustained: the part of the tensor core's peak that is left when nothing waits. From the
+        ladder's step 7 on an H200 (786 Tflop/s at 8192 cubed); the same for all kernels.
+      mma_latency: cycles from an MMA's last product to its result (performance: 60, assumed).
+      running_ghz: the clock while matmuls run (nvidia-smi on an H200: 1.92 to 1.98); 0: boost.
+      hbm_delivered: the part of the memory's bandwidth that copies get (H200: 4286 of 4800 GB/s).
+      l2_bytes_per_cycle: from L2 to one SM (64 bytes a cycle; a matmul measured on an H200 took
+        54 of them).
+      l2_latency: cycles until a TMA load from L2 has landed (assumed).
+      miss_cycles_per_byte: what a byte that L2 has to fetch first costs an SM although copies run
+        ahead: from the ladder's steps 6 and 7 on an H200, which differ in the order of tiles only
+        (1509 and 1394 cycles a step, 17% and 8% of 48 KiB missed).
+      launch_cycles: from the launch to the first instruction, and the end (assumed: 2 us).
     """
 
     clock_ghz: float
@@ -36,6 +48,17 @@ class Costs:
     smem_bytes_per_cycle: int = 128
     issue: int = 20
 
+    # What the timing-only mode needs beside (see `course_lib.simulator.performance`).
+    mma_sustained: float = 1.0
+    mma_latency: int = 0
+    running_ghz: float = 0.0
+    hbm_delivered: float = 0.89
+    hbm_bytes_per_cycle: float = 0.0  # filled in by the timing-only mode
+    l2_bytes_per_cycle: float = 64
+    l2_latency: int = 650
+    miss_cycles_per_byte: float = 0.027
+    launch_cycles: int = 4000
+
     def mma_cycles(self, m: int, n: int, k: int, dtype: np.dtype) -> float:
         """Cycles of an MMA of a block: half the rate for tf32, twice for one-byte types."""
         rate = self.flops_per_cycle * 2 / dtype.itemsize
@@ -43,6 +66,12 @@ class Costs:
 
 
 COSTS = {
-    "sm_90a": Costs(clock_ghz=1.83, gmem_bytes_per_cycle=20, flops_per_cycle=4096),
+    "sm_90a": Costs(
+        clock_ghz=1.83,
+        gmem_bytes_per_cycle=20,
+        flops_per_cycle=4096,
+        mma_sustained=0.86,
+        running_ghz=1.98,
+    ),
     "sm_100a": Costs(clock_ghz=1.85, gmem_bytes_per_cycle=29, flops_per_cycle=8192),
 }

@@ -28,7 +28,8 @@ def _written(program: ir.Program, index: int, known: dict[int, frozenset[int]]) 
     positions = {slot: i for i, slot in enumerate(block.params)}
     found: set[int] = set()
     for op in block.ops:
-        slots = [op.refs[r].slot for r in _WRITES.get(op.name, ()) if r in op.refs]
+        roles = op.refs if op.name == "inline_model" else _WRITES.get(op.name, ())
+        slots = [op.refs[r].slot for r in roles if r in op.refs]
         slots += list(_written_inputs(program, op, known))
         found |= {positions[s] for s in slots if s in positions}
     known[index] = frozenset(found)
@@ -40,13 +41,13 @@ def _written_inputs(
 ) -> Iterator[int]:
     """The slots that an op hands to a block which writes them."""
     for which, sub in enumerate(ir.sub_blocks(op)):
-        inputs = _inputs_of(op, which)
+        inputs = inputs_of(op, which)
         for position in _written(program, sub, known):
             if position < len(inputs):
                 yield inputs[position]
 
 
-def _inputs_of(op: ir.Op, which: int) -> tuple[int, ...]:
+def inputs_of(op: ir.Op, which: int) -> tuple[int, ...]:
     """The slots that fill the params of an op's block, in order."""
     if op.name == "cond":
         return op.inputs[1:]
@@ -61,3 +62,23 @@ def uses_mma(program: ir.Program, kernel: ir.Op) -> bool:
     """Whether a kernel has an MMA in it."""
     ops = program.walk(kernel.params["blocks"][0])
     return any(op.name in ("wgmma_ref", "tcgen05_mma") for op, _ in ops)
+
+
+def outer_scopes(program: ir.Program, kernel: ir.Op) -> frozenset[int]:
+    """The scopes (by the uid of their op) that end where the kernel ends.
+
+    plgpu.kernel wraps a body in one; a body that is nothing but a scope, or ends with
+    one, adds its own. Nothing that comes after could be given their memory.
+    """
+    index = kernel.params["blocks"][0]
+    key = ("outer", index)
+    if key not in program.compiled:
+        found = {kernel.uid}
+        while program.blocks[index].ops:
+            last = program.blocks[index].ops[-1]
+            if last.name not in ("run_scoped", "call"):
+                break
+            found.add(last.uid)
+            index = last.params["blocks"][0]
+        program.compiled[key] = frozenset(found)
+    return program.compiled[key]

@@ -16,7 +16,10 @@ class OutOfBounds(Fault):
 
     rule = "out-of-bounds"
 
-    def __init__(self, buffer: Any, axis: int, start: int, stop: int, extent: int):
+    def __init__(
+        self, buffer: Any, axis: int, start: int, stop: int, extent: int, why: str = ""
+    ) -> None:
+        self.why = why  # what the hardware does, where it is not the usual
         self.buffer, self.axis = buffer, axis
         self.start, self.stop, self.extent = start, stop, extent
         part = f"element {start}" if stop == start + 1 else f"elements {start} to {stop - 1}"
@@ -30,11 +33,19 @@ class Unsupported(Fault):
 
     rule = "unsupported"
 
+    def __init__(self, what: str, fix: str = "") -> None:
+        self.fix = fix  # "": the rule's own
+        super().__init__(what)
+
 
 class StepLimit(Fault):
     """The kernel ran more operations than allowed."""
 
     rule = "step-limit"
+
+
+class Enough(Exception):  # noqa: N818
+    """A sampled cluster has done what was to be seen of it."""
 
 
 class Deadlock(Fault):

@@ -27,7 +27,7 @@ class Recorder:
         if op is None or op.where < 0:
             return None
         place = self.program.places[op.where]
-        return Location(place.file, place.line, place.function, place.cell)
+        return Location(place.file, place.line, place.function, place.cell, place.within)
 
     def add(
         self, rule: str, what: str, accesses: Sequence[tuple[str, Any, ir.Op | None]] = (),
@@ -68,6 +68,8 @@ _VERBS = {
     (races.TCGEN05, True): "starts a tcgen05 operation that writes {}",
     (races.TMEM_LOAD, False): "loads from {}",
     (races.TMEM_STORE, True): "stores into {}",
+    (races.REMOTE, True): "starts a store into {}",
+    (races.UPDATE, True): "starts an update of {}",
     (races.CANCEL, True): "starts a cluster cancel into {}",
 }
 

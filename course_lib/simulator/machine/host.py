@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from course_lib.simulator import ir
+from course_lib.simulator.machine.collectives import COLLECTIVES, SAME, axes_of
 from course_lib.simulator.machine.faults import Unsupported
 from course_lib.simulator.machine.machine import Machine, Stopped
 from course_lib.simulator.machine.memory import Buffer
@@ -245,36 +246,108 @@ class MeshHost(Host):
         for slot, value in zip(block.params, args, strict=True):
             env[slot] = value
         for op in block.ops:
-            values = self._everywhere(block, op, [env[s] for s in op.inputs])
+            values = self._everywhere(block, op, [env[s] for s in op.inputs], env)
             for slot, value in zip(op.outputs, values, strict=True):
                 if slot >= 0:
                     env[slot] = value
         return [env[r] for r in block.results]
 
-    def _everywhere(self, block: ir.Block, op: ir.Op, args: list[Any]) -> list[Any]:
-        if op.name == "call":
-            return self.run(op.params["blocks"][0], args)
-        if op.name == "kernel":
-            per_device = [
-                [a[i] if _is_ref(a[i]) else np.asarray(a[i]) for a in args]
-                for i in range(len(self.coords))
-            ]
-            outputs = self.machine.run_kernel(op, per_device, self.coords)
-            return [list(column) for column in zip(*outputs, strict=True)]
-        if op.name == "axis_index":
-            return [[np.int32(c[op.params["axis"]]) for c in self.coords]]
-        if op.name == "scan" and self.has_kernel(op):
-            return self._scan_everywhere(op, args)
-        if any(self.has_kernel(op) for _ in ir.sub_blocks(op)):
-            self.machine.recorder.add(
-                "unsupported", f"The simulator does not model {op.name} around kernels on several "
-                "devices.", op=op,
-            )  # fmt: skip
-            raise Stopped
-        results = [self._op(block, op, [a[i] for a in args], []) for i in range(len(self.coords))]
+    def _everywhere(self, block: ir.Block, op: ir.Op, args: list[Any], env: list[Any]) -> list[Any]:
+        method = getattr(self, f"_{op.name}_everywhere", None)
+        if method is not None and (op.name not in _CONTROL or self._goes_between(op)):
+            return list(method(block, op, args, env))
+        if op.name in COLLECTIVES:
+            return self._collective(op, args)
+        if op.name in SAME:
+            return args
+        results = []
+        for i in range(len(self.coords)):
+            mine = [_of(slot, i) for slot in env]
+            results.append(self._op(block, op, [_of(a, i) for a in args], mine))
         return [list(column) for column in zip(*results, strict=True)]
 
-    def _scan_everywhere(self, op: ir.Op, args: list[Any]) -> list[Any]:
+    def _goes_between(self, op: ir.Op) -> bool:
+        """Whether a control op has something in it that the devices do together."""
+        together = {"kernel", "axis_index", *COLLECTIVES, *SAME}
+        return any(o.name in together for b in ir.sub_blocks(op) for o, _ in self.program.walk(b))
+
+    def _kernel_everywhere(
+        self, block: ir.Block, op: ir.Op, args: list[Any], env: list[Any]
+    ) -> list[Any]:
+        per_device = [
+            [a[i] if _is_ref(a[i]) else np.asarray(a[i]) for a in args]
+            for i in range(len(self.coords))
+        ]
+        outputs = self.machine.run_kernel(op, per_device, self.coords)
+        return [list(column) for column in zip(*outputs, strict=True)]
+
+    def _axis_index_everywhere(
+        self, block: ir.Block, op: ir.Op, args: list[Any], env: list[Any]
+    ) -> list[Any]:
+        return [[np.int32(c[op.params["axis"]]) for c in self.coords]]
+
+    def _call_everywhere(
+        self, block: ir.Block, op: ir.Op, args: list[Any], env: list[Any]
+    ) -> list[Any]:
+        return self.run(op.params["blocks"][0], args)
+
+    def _cond_everywhere(
+        self, block: ir.Block, op: ir.Op, args: list[Any], env: list[Any]
+    ) -> list[Any]:
+        blocks = op.params["blocks"]
+        which = min(max(int(self._agreed(op, args[0])), 0), len(blocks) - 1)
+        return self.run(blocks[which], args[1:])
+
+    def _while_everywhere(
+        self, block: ir.Block, op: ir.Op, args: list[Any], env: list[Any]
+    ) -> list[Any]:
+        test, body = op.params["blocks"]
+        n, m = op.params["cond_consts"], op.params["body_consts"]
+        test_consts, body_consts, carry = args[:n], args[n : n + m], args[n + m :]
+        while self._agreed(op, self.run(test, [*test_consts, *carry])[0]):
+            carry = self.run(body, [*body_consts, *carry])
+        return carry
+
+    def _agreed(self, op: ir.Op, values: Sequence[Any]) -> Any:
+        """A condition, which must be the same on all devices around what they do together."""
+        first = np.asarray(values[0])[()]
+        if any(np.asarray(v)[()] != first for v in values):
+            self.machine.recorder.add(
+                "unsupported",
+                f"The simulator does not model a {op.name} that goes different ways on different "
+                "devices around a kernel or a collective operation.",
+                op=op,
+            )
+            raise Stopped
+        return first
+
+    def _run_state_everywhere(
+        self, block: ir.Block, op: ir.Op, args: list[Any], env: list[Any]
+    ) -> list[Any]:
+        inner = self.program.blocks[op.params["blocks"][0]]
+        given = iter(args)
+        refs = []
+        for slot, has_value in zip(inner.params, op.params["initialized"], strict=True):
+            type_ = inner.types[slot]
+            assert isinstance(type_, ir.RefType)
+            values = next(given) if has_value else [None] * len(self.coords)
+            refs.append([self._ref(type_, v) for v in values])
+        self.run(op.params["blocks"][0], refs)
+        return [[r.data if isinstance(r, Buffer) else r for r in column] for column in refs]
+
+    def _run_scoped_everywhere(
+        self, block: ir.Block, op: ir.Op, args: list[Any], env: list[Any]
+    ) -> list[Any]:
+        inner = self.program.blocks[op.params["blocks"][0]]
+        types = [inner.types[s] for s in inner.params[len(args) :]]
+        refs = [
+            [self._ref(t, None) for _ in self.coords] for t in types if isinstance(t, ir.RefType)
+        ]
+        return self.run(op.params["blocks"][0], [*args, *refs])
+
+    def _scan_everywhere(
+        self, block: ir.Block, op: ir.Op, args: list[Any], env: list[Any]
+    ) -> list[Any]:
         p = op.params
         n, m = p["consts"], p["carry"]
         consts, carry, xs = args[:n], args[n : n + m], args[n + m :]
@@ -290,3 +363,35 @@ class MeshHost(Host):
             for c in columns
         ]
         return [*carry, *stacked]
+
+    def _collective(self, op: ir.Op, args: list[Any]) -> list[Any]:
+        """One collective operation; several operands are done one by one."""
+        if op.params.get("axis_index_groups") is not None:
+            self.machine.recorder.add(
+                "unsupported",
+                f"The simulator does not model axis_index_groups of {op.name}.",
+                op=op,
+            )
+            raise Stopped
+        function = COLLECTIVES[op.name]
+        out = []
+        for values in args:
+            results: list[Any] = [None] * len(self.coords)
+            for group in self._groups(axes_of(op.params)):
+                parts = function([np.asarray(values[i]) for i in group], op.params)
+                for i, part in zip(group, parts, strict=True):
+                    results[i] = part
+            out.append(results)
+        return out
+
+    def _groups(self, axes: Sequence[str]) -> list[list[int]]:
+        """The devices that differ along the given axes only, each group in their order."""
+        groups: dict[Any, list[int]] = {}
+        for i, c in enumerate(self.coords):
+            groups.setdefault(tuple(v for n, v in c.items() if n not in axes), []).append(i)
+        return [sorted(g, key=lambda i: [self.coords[i][a] for a in axes]) for g in groups.values()]
+
+
+def _of(value: Any, device: int) -> Any:
+    """A device's own of a slot that was filled."""
+    return value if value is None else value[device]

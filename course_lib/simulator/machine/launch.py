@@ -9,7 +9,7 @@ import numpy as np
 
 from course_lib.simulator import ir
 from course_lib.simulator.machine import dataflow, races
-from course_lib.simulator.machine.faults import Deadlock
+from course_lib.simulator.machine.faults import Deadlock, Enough
 from course_lib.simulator.machine.memory import Buffer, fill_value
 from course_lib.simulator.machine.sync import POLL, Things
 from course_lib.simulator.machine.threads import Cluster, Device, Kernel, Thread, semaphores
@@ -37,12 +37,17 @@ class Launch:
         block = self.machine.program.blocks[self.op.params["blocks"][0]]
         for index, (values, where) in enumerate(zip(args, coords, strict=True)):
             device = Device(self.machine, self.kernel, index, where, len(coords))
-            device.mirrors = dataflow.uses_mma(self.machine.program, self.op)
+            device.mirrors = not self.machine.timing_only and dataflow.uses_mma(
+                self.machine.program, self.op
+            )
             device.args = self._global_memory(block, values)
             self.devices.append(device)
         self.machine.devices = self.devices
+        self.machine.peak_threads = max(self.machine.peak_threads, self.kernel.num_threads)
         self._plan = self.machine.compiler.plan(self.op.params["blocks"][0])
         self._loop()
+        if self.machine.timing_only:
+            return []
         self.machine.end_of_kernel(self)
         for device in self.devices:
             self._note_unwritten(device)
@@ -75,6 +80,11 @@ class Launch:
             return self._passed(value, name, written)
         if type_.dtype == "semaphore":
             return semaphores(type_, name)
+        if self.machine.timing_only:
+            dtype = ir.numpy_dtype(type_.dtype)
+            buffer = Buffer(np.zeros(type_.shape, dtype), "gmem", name, written=True)
+            buffer.watched = False
+            return buffer
         if value is None:
             dtype = ir.numpy_dtype(type_.dtype)
             data = np.full(type_.shape, fill_value(dtype), dtype)
@@ -91,6 +101,7 @@ class Launch:
         if isinstance(value, Buffer):
             value.space, value.name = "gmem", name
             value.watched, value.log = False, None
+            value.mirror = None  # another kernel may have written it since
             if written:
                 _watch(value)
         return value
@@ -120,7 +131,8 @@ class Launch:
         """Launches one more cluster on each device that has room and clusters left."""
         if not self._waves:
             self._waves = [
-                iter([(d, c) for c in np.ndindex(*self.kernel.grid)]) for d in self.devices
+                iter([(d, c) for c in self.machine.sample or np.ndindex(*self.kernel.grid)])
+                for d in self.devices
             ]
         room = max(1, self.machine.arch.sms // max(1, self.kernel.blocks_per_cluster))
         started = False
@@ -205,6 +217,8 @@ class Launch:
 
     def _choose(self) -> Thread | None:
         timing = self.machine.timing
+        if self.machine.timing_only:
+            return self._earliest()
         if not timing.preempts:
             for t in self.live:
                 if not t.polling and (t.waiting is None or t.waiting.ready()):
@@ -212,6 +226,11 @@ class Launch:
             return None
         ready = [t for t in self.live if not t.polling and (t.waiting is None or t.waiting.ready())]
         return timing.choose(ready) if ready else None
+
+    def _earliest(self) -> Thread | None:
+        """The thread whose clock is behind all others'."""
+        ready = [t for t in self.live if not t.polling and (t.waiting is None or t.waiting.ready())]
+        return min(ready, key=_when, default=None)
 
     def _turn(self, thread: Thread) -> None:
         """Runs a thread until it waits, may be interrupted, or ends."""
@@ -224,7 +243,7 @@ class Launch:
                 if request is POLL:
                     thread.polling = True
                     return
-                if not request.ready():
+                if self.machine.timing_only or not request.ready():
                     thread.waiting = request
                     for t in self.live if self.machine.changed else ():
                         t.polling = False
@@ -232,6 +251,13 @@ class Launch:
                     return
         except StopIteration:
             self._end(thread)
+        except Enough:
+            self._abandon(thread.block.cluster)
+
+    def _abandon(self, cluster: Cluster) -> None:
+        """Of this cluster no more needs to be seen."""
+        self.live = [t for t in self.live if t.block.cluster is not cluster]
+        del self._open[cluster.index]
 
     def _end(self, thread: Thread) -> None:
         thread.finish()
@@ -249,6 +275,12 @@ class Launch:
                 self.machine.clockwork.finish(cluster)
         for t in self.live:
             t.polling = False
+
+
+def _when(thread: Thread) -> float:
+    """When a thread goes on: its own time, or that of what it waited for."""
+    thing = thread.waiting.thing if thread.waiting is not None else None
+    return max(thread.time, getattr(thing, "when_done", 0.0))
 
 
 def _watch(buffer: Buffer) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from course_lib.simulator import ir
-from course_lib.simulator.machine import races
+from course_lib.simulator.machine import dataflow, races
 from course_lib.simulator.machine.access import ACCESS
 from course_lib.simulator.machine.arch import ARCHS
 from course_lib.simulator.machine.barriers import Barrier, Semaphore
@@ -18,11 +19,21 @@ from course_lib.simulator.machine.blas import one_thread
 from course_lib.simulator.machine.cancel import CANCEL
 from course_lib.simulator.machine.clockwork import Clockwork
 from course_lib.simulator.machine.control import CONTROL
-from course_lib.simulator.machine.faults import Deadlock, Fault, OutOfBounds, StepLimit, Unsupported
+from course_lib.simulator.machine.faults import (
+    Deadlock,
+    Fault,
+    KernelFault,
+    OutOfBounds,
+    StepLimit,
+    Unsupported,
+)
 from course_lib.simulator.machine.findings import Recorder, region, verb
+from course_lib.simulator.machine.inline import INLINE
 from course_lib.simulator.machine.launch import Launch
 from course_lib.simulator.machine.memory import Buffer, View
 from course_lib.simulator.machine.plan import Compiler, Maker, fault_op
+from course_lib.simulator.machine.registers import REGISTERS, Registers
+from course_lib.simulator.machine.remote import REMOTE, block_at
 from course_lib.simulator.machine.shapes import VALUES
 from course_lib.simulator.machine.sync import SYNC
 from course_lib.simulator.machine.tcgen05 import TCGEN05
@@ -33,10 +44,14 @@ from course_lib.simulator.machine.warps import WARP, Join
 from course_lib.simulator.machine.wgmma import WGMMA
 
 MAKERS: dict[str, Maker] = {
-    **CONTROL, **ACCESS, **SYNC, **TMA, **WGMMA, **TCGEN05, **CANCEL, **WARP,
+    **CONTROL, **ACCESS, **SYNC, **TMA, **WGMMA, **TCGEN05, **CANCEL, **REMOTE,
+    **REGISTERS, **INLINE, **WARP,
 }  # fmt: skip
 
 Fallback = Callable[[ir.Op, Sequence[Any]], list[Any] | None]
+
+
+_WILD = 64  # times what an SM has: nothing to allocate just to say that it is too much
 
 
 class Stopped(Exception):  # noqa: N818
@@ -44,14 +59,35 @@ class Stopped(Exception):  # noqa: N818
 
 
 def _parties(one: Any, other: Any) -> tuple[str, str]:
-    """Who races, and what they should do; threads of the same block have barriers for it."""
-    blocks = [getattr(t, "block", None) for t in (one, other)]
-    if blocks[0] is blocks[1]:
-        return "Two threads" if one is not other else "Two accesses", ""
-    return "Two blocks", (
-        "Give each block its own part of the array: does its slice depend on jax.lax.axis_index? "
-        "Blocks that must share one need a ClusterBarrier or a semaphore."
-    )
+    """Who races, and the call that orders them: it depends on how far apart they are."""
+    if one is other:
+        return "Two accesses", "Wait for the first one to be over before the second."
+    here, there = one.block, other.block
+    if here is there:
+        return "Two threads", _SAME_BLOCK
+    if here.cluster is there.cluster:
+        return "Two blocks of a cluster", _SAME_CLUSTER
+    if here.cluster.device is there.cluster.device:
+        return "Two blocks", _OTHER_BLOCKS
+    return "Two devices", _OTHER_DEVICES
+
+
+_SAME_BLOCK = (
+    "Give the two threads a plgpu.Barrier: the first calls barrier_arrive after its access, the "
+    "second barrier_wait before its own."
+)
+_SAME_CLUSTER = (
+    "Give the two blocks a plgpu.ClusterBarrier: the first calls barrier_arrive after its access, "
+    "the second barrier_wait before its own."
+)
+_OTHER_BLOCKS = (
+    "Give each block its own part of the array: does its slice depend on jax.lax.axis_index? Where "
+    "one must see the other's, a semaphore (pl.get_global) orders them, if both run at a time."
+)
+_OTHER_DEVICES = (
+    "Let the first device call pl.semaphore_signal(..., device_id=...) after its access, and the "
+    "second pl.semaphore_wait before its own."
+)
 
 
 @contextlib.contextmanager
@@ -72,12 +108,15 @@ class Machine:
     Attributes:
       fallback: runs an op that numpy has no function for; None where nothing can.
       max_steps: operations that all kernels together may run.
+      sample: the clusters to run, by their places in the grid; None for all. Of a sample only
+        the time is kept: no data moves, and nothing is checked.
     """
 
     def __init__(
         self, program: ir.Program, *, arch: str = "sm_90a", schedule: str | int = "in_order",
         max_steps: int = 20_000_000, fallback: Fallback | None = None,
-        timeline: bool = False,
+        timeline: bool = False, clockwork: Clockwork | None = None,
+        sample: Sequence[tuple[int, ...]] | None = None,
     ) -> None:  # fmt: skip
         if arch not in ARCHS:
             raise ValueError(f"arch={arch!r}: choose one of {', '.join(ARCHS)}")
@@ -87,7 +126,9 @@ class Machine:
         self.max_steps = max_steps
         self.steps = 0
         self.recorder = Recorder(program)
-        self.clockwork = Clockwork(self.arch, self.recorder) if timeline else None
+        self.clockwork = Clockwork(self.arch, self.recorder) if timeline else clockwork
+        self.sample = sample
+        self.timing_only = sample is not None
         preempt = self.timing.preempts
         if preempt not in program.compiled:
             program.compiled[preempt] = Compiler(program, MAKERS, VALUES, preempt=preempt)
@@ -95,7 +136,7 @@ class Machine:
         self.fallback: Fallback = fallback or (lambda op, args: None)
         self.devices: list[Any] = []
         self.changed = False
-        self.peak_smem = self.peak_tmem = 0
+        self.peak_smem = self.peak_tmem = self.peak_accumulator = self.peak_threads = 0
         self.kernels = 0
         self.launch: Launch | None = None
 
@@ -104,6 +145,7 @@ class Machine:
     ) -> list[list[Any]]:
         """Launches a kernel on every device. Raises Stopped where it cannot go on."""
         self.kernels += 1
+        self._check_lanes(op)
         launch = self.launch = Launch(self, op)
         try:
             with np.errstate(all="ignore"), _no_collections(), one_thread():
@@ -114,11 +156,27 @@ class Machine:
             self._report_fault(fault, op)
         except RecursionError:
             raise
+        except MemoryError as error:
+            self.recorder.add(
+                "over-capacity", "The kernel's arrays need more memory than this machine has.",
+                op=fault_op(error) or op, fix="Simulate smaller arrays.",
+            )  # fmt: skip
         except Exception as error:  # a mistake of ours: it must not look like the learner's
             self._report_internal(error)
         finally:
             self.timing.pending.clear()
         raise Stopped
+
+    def _check_lanes(self, op: ir.Op) -> None:
+        """A block has at most 1,024 lanes."""
+        lanes = 128 * op.params["num_threads"]
+        if lanes > 1024:
+            self.recorder.add(
+                "over-capacity",
+                f"{op.params['num_threads']} Pallas threads are {lanes:,} lanes; a block has at "
+                "most 1,024.",
+                op=op, fix="Use at most 8 Pallas threads (num_threads).",
+            )  # fmt: skip
 
     def idle_turn(self) -> None:
         """All threads that are left poll: count it, so that polling for ever ends."""
@@ -136,13 +194,10 @@ class Machine:
     def elsewhere(self, view: View, thread: Any) -> View:
         """A view of a ref of another block of the cluster, or of another device."""
         if view.cluster is not None:
-            cluster = thread.block.cluster
-            names = cluster.device.kernel.cluster_names
-            coords = list(thread.block.coords)
+            place = thread
             for axis, i in view.cluster.items():
-                coords[names.index(axis)] = i
-            block = next(b for b in cluster.blocks if list(b.coords) == coords)
-            return cluster.peer_view(view, block)
+                place = block_at(place, axis, int(i)).threads[0]
+            return thread.block.cluster.peer_view(view, place.block)
         device = self.device_at(view.device, thread)
         buffer = self._on_device(view.buffer, thread, device)
         out = View(buffer, buffer.data, view.lo, view.hi)
@@ -215,7 +270,12 @@ class Machine:
         self, r: races.Record, thread: Any, view: View, op: ir.Op, write: bool, kind: str
     ) -> None:
         rule = races.rule_of_race(r, thread, view, write, kind)
-        if r.kind == races.STORE and r.thread is not thread and thread.waited_for_nothing:
+        if (
+            r.kind == races.STORE
+            and r.thread is not thread
+            and r.thread.block is thread.block
+            and thread.waited_for_nothing
+        ):
             rule = "wait-from-another-thread"
         here, there = str(view), region(view, r)
         who, fix = _parties(r.thread, thread) if rule == "data-race" else ("", "")
@@ -258,7 +318,20 @@ class Machine:
             f"{barrier.name} can complete phase {barrier.phases + 1} before anybody has waited "
             f"for phase {barrier.phases}.",
             accesses, key=barrier.where[:2] if barrier.where else None,
+            fix=_one_per_copy(barrier.before, barrier.arrived),
         )  # fmt: skip
+
+    def report_underflow(self, barrier: Barrier, who: Any, op: ir.Op) -> None:
+        """An arrival too many, while the phase still waits for the bytes of its copies."""
+        arrivals = [*barrier.arrived[-1:], (who, op)]
+        self.recorder.add(
+            "barrier-overrun",
+            f"{barrier.name} counts {barrier.needed} arrival{'s' * (barrier.needed != 1)} per "
+            "phase, and gets more before the phase completes.",
+            [(f"arrives on {barrier.name}", w, o) for w, o in arrivals],
+            key=barrier.where[:2] if barrier.where else None,
+            fix=_one_per_copy(barrier.arrived, arrivals[-1:]),
+        )
 
     def report_skipped(self, barrier: Barrier, thread: Any, op: ir.Op) -> None:
         self.recorder.add(
@@ -268,10 +341,9 @@ class Machine:
         )
 
     def is_outer(self, op: ir.Op) -> bool:
-        """Whether a scope is the kernel itself: plgpu.kernel wraps its body in one."""
+        """Whether a scope ends where the kernel ends."""
         assert self.launch is not None
-        block = self.program.blocks[self.launch.op.params["blocks"][0]]
-        return op.name == "kernel" or (len(block.ops) == 1 and block.ops[0] is op)
+        return op.uid in dataflow.outer_scopes(self.program, self.launch.op)
 
     def end_barrier(self, barrier: Barrier, scope: Any) -> None:
         """Checks a barrier whose scope ends."""
@@ -286,17 +358,17 @@ class Machine:
         elif barrier.phases > most:
             self.recorder.add(
                 "barrier-unwaited-at-exit" if scope.outer else "barrier-unwaited",
-                f"{barrier.name} completed {barrier.phases} times and was waited for {most} times "
-                "before its scope ended.",
+                f"{barrier.name} completed {_times(barrier.phases)} and was waited for "
+                f"{_times(most)} before its scope ended.",
                 [(f"completes {barrier.name}", barrier.block or "a thread", last)],
                 key=barrier.where[:2],
             )  # fmt: skip
         for thread, wait in barrier.waits.items():
             if wait.phase < most:
                 self.recorder.add(
-                    "barrier-skipped-phase",
-                    f"{barrier.name} completed {barrier.phases} times, and a thread that waits on "
-                    f"it waited for {wait.phase} of them.",
+                    "barrier-unwaited-at-exit" if scope.outer else "barrier-skipped-phase",
+                    f"{barrier.name} completed {_times(barrier.phases)}, and a thread that waits "
+                    f"on it waited for {wait.phase} of them.",
                     [(f"waits for {barrier.name} the last time", thread, wait.op)],
                 )
         if barrier.pending != barrier.needed and barrier.owed <= 0:
@@ -326,12 +398,30 @@ class Machine:
             [(f"starts a wgmma into {view}", thread, mma), (f"reads {view}", thread, op)],
         )
 
+    def report_metadata(self, thread: Any, view: View, op: ir.Op) -> None:
+        self.recorder.add(
+            "illegal-mma",
+            f"{view} names two positions of a group that are not in rising order.",
+            [("starts the sparse MMA", thread, op)],
+            why="Each pair of positions says where two of every four elements of A belong; the "
+            "tensor core asks for rising ones, and what it does with others is undefined.",
+            fix="Sort the two positions of each group (and their values), and make them differ.",
+        )
+
     def report_mismatch(self, one: Any, two: Any) -> None:
         self.recorder.add(
             "collective-mismatch",
             "Two blocks issue different copies where all must issue the same one.",
             [(f"starts a collective copy from {v}", t, o) for _, t, o, v in (one, two)],
             key="source",
+        )
+
+    def report_cancel(self, first: Any, first_op: ir.Op, thread: Any, op: ir.Op) -> None:
+        self.recorder.add(
+            "cancel-not-collective",
+            f"{first} and {thread} each cancel a cluster, where one should do it for all.",
+            [("cancels a cluster", first, first_op), ("cancels a cluster", thread, op)],
+            key="cancel",
         )
 
     def report_not_collective(self, thread: Any, op: ir.Op, axes: Sequence[str]) -> None:
@@ -349,19 +439,33 @@ class Machine:
             [("allocates", block or "a thread", scope.op)],
         )
 
+    def refuse_wild(self, types: Sequence[ir.RefType]) -> None:
+        """Ends a kernel that asks for so much that even this machine might not have it."""
+        bits = sum(
+            math.prod(t.shape) * ir.dtype_bits(ir.numpy_dtype(t.dtype))
+            for t in types if t.space in ("smem", "tmem") and t.barrier is None
+        )  # fmt: skip
+        if bits // 8 > _WILD * self.arch.smem_bytes:
+            raise KernelFault(
+                "over-capacity",
+                f"A block asks for {bits // 8:,} bytes of memory on its SM; an SM of "
+                f"{self.arch.name} has {self.arch.smem_bytes:,} bytes of shared memory for one "
+                "block",
+            )
+
     def check_capacity(self, block: Any, scope: Any) -> None:
         """The memory that a block holds, against what an SM has."""
         self.peak_smem = max(self.peak_smem, block.smem_bytes)
         self.peak_tmem = max(self.peak_tmem, block.tmem_columns)
         arch = self.arch
-        if block.smem_bytes > arch.smem_bytes:
+        if scope.nbytes and block.smem_bytes > arch.smem_bytes:
             self.recorder.add(
                 "over-capacity",
                 f"A block asks for {block.smem_bytes:,} bytes of shared memory; an SM of "
                 f"{arch.name} has {arch.smem_bytes:,} for one block.",
                 [(f"allocates {_names(scope.things)}", block or "a thread", scope.op)],
             )
-        if block.tmem_columns > arch.tmem_columns:
+        if scope.columns and block.tmem_columns > arch.tmem_columns:
             self.recorder.add(
                 "over-capacity",
                 f"A block asks for {block.tmem_columns} columns of tensor memory; an SM of "
@@ -385,15 +489,18 @@ class Machine:
 
     def _report_fault(self, fault: Fault, kernel: ir.Op) -> None:
         op = fault_op(fault)
+        why = fix = ""
         if isinstance(fault, OutOfBounds):
             what = f"An access goes out of bounds: {fault}."
+            why = fault.why
         elif isinstance(fault, Unsupported):
             what = f"The simulator does not model {fault}."
+            fix = fault.fix
         elif isinstance(fault, StepLimit):
             what = f"The kernel did not come to an end: it ran {fault}."
         else:
             what = f"{fault}."
-        self.recorder.add(fault.rule, what, op=op or kernel, key=str(fault))
+        self.recorder.add(fault.rule, what, op=op or kernel, key=str(fault), why=why, fix=fix)
 
     def _report_internal(self, error: Exception) -> None:
         op = fault_op(error)
@@ -414,10 +521,12 @@ class Machine:
             thing, op = thread.waiting.thing, thread.waiting.op
             accesses.append((_waits_for(thing, thread), thread, op))
             lacks.append(_lacks(thing, thread))
-        shown = _distinct(accesses)
-        more = len(accesses) - len(shown)
-        many = "threads wait" if more > 1 else "thread waits"
-        rest = f" ({more} more {many} at the same lines)" if more else ""
+        distinct = _distinct(accesses)
+        shown = distinct[:3]
+        lines = "the same line" if len(distinct) == 1 else f"{len(distinct)} places"
+        rest = (
+            f", at {lines}" if len(distinct) < len(accesses) or len(shown) < len(distinct) else ""
+        )
         rule = "deadlock"
         if any(getattr(t.waiting.thing, "leader_only", False) for t in waiting):
             rule = "leader-tracked-wait"
@@ -445,10 +554,27 @@ _RACES = {
 }
 
 
+def _one_per_copy(before: Sequence[Any], now: Sequence[Any]) -> str:
+    """The fix where copies of one thread arrive too often; "" where something else does."""
+    arrivals = [*before, *now]
+    if not all(op.name == "copy_gmem_to_smem" for _, op in arrivals):
+        return ""
+    if len({id(who) for who, _ in arrivals}) > 1 or not before or not now:
+        return ""
+    return (
+        f"Each copy arrives once: allocate the barrier with num_arrivals={len(arrivals)} (as many "
+        "as the copies that arrive on it before the wait), or wait between the copies."
+    )
+
+
 def _names(things: Sequence[Any]) -> str:
     """What a scope holds, four of it at most: "x_smem, loaded"."""
     shown = [str(t.name) for t in things[:4]]
     return ", ".join([*shown, "..."] if len(things) > len(shown) else shown)
+
+
+def _times(count: int) -> str:
+    return "1 time" if count == 1 else f"{count} times"
 
 
 def _threads_wait(count: int) -> str:
@@ -458,6 +584,8 @@ def _threads_wait(count: int) -> str:
 def _waits_for(thing: Any, thread: Any) -> str:
     if isinstance(thing, Semaphore):
         return f"waits for {thing.name} to reach {thread.waiting.amount}"
+    if isinstance(thing, Registers):
+        return f"waits for {thread.waiting.amount} registers per lane"
     done = thing.waits.get(thread)
     return f"waits for completion {(done.phase if done else 0) + 1} of {thing.name}"
 
@@ -466,21 +594,28 @@ def _lacks(thing: Any, thread: Any) -> str:
     """What has not come, in a sentence."""
     if isinstance(thing, Semaphore):
         return f"{thing.name} is at {thing.value}."
+    if isinstance(thing, Registers):
+        threads = thread.block.cluster.device.kernel.num_threads
+        free = thing.free_for(thread, threads)
+        return (
+            f"The {threads} threads share {thing.total} registers per lane, and the others leave "
+            f"{free}: set_max_registers(..., action='decrease') in one of them gives some up."
+        )
     if not isinstance(thing, Barrier):
         return ""
     came = thing.needed - thing.pending
-    text = f"{thing.name} completed {thing.phases} time{'s' * (thing.phases != 1)}; "
+    text = f"{thing.name} completed {_times(thing.phases)}; "
     if thing.owed > 0:
         return text + f"its copies still lack {thing.owed} bytes."
     return text + f"{came} of {thing.needed} arrival{'s' * (thing.needed != 1)} for the next came."
 
 
 def _distinct(accesses: list[Any]) -> list[Any]:
-    """At most three accesses, one per line and thing waited for."""
+    """One access per line and thing waited for."""
     seen: dict[Any, Any] = {}
     for what, who, op in accesses:
         seen.setdefault((what, op.where), (what, who, op))
-    return list(seen.values())[:3]
+    return list(seen.values())
 
 
 def _distinct_text(texts: list[str]) -> str:

@@ -10,6 +10,7 @@ box (`lo`, `hi`), narrowed by `cells` (flat indices) where it is not one.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -21,6 +22,7 @@ Env = list[Any]
 Box = tuple[int, ...]
 
 
+@functools.cache
 def fill_value(dtype: np.dtype) -> Any:
     """What memory that nobody wrote reads as: NaN, or the largest integer."""
     if dtype.kind == "b":
@@ -41,12 +43,13 @@ class Buffer:
       name: what the learner calls it.
       unwritten: a mask of elements that nobody wrote, or None if there are none.
       log: the accesses that a later one is checked against (races.Log), or None.
-      mirror: the same values in float32, for the matrix units; None if not kept.
+      mirror: of global memory that nobody writes: the same values in float32, or None.
+      casts: of shared memory: float32 values of regions, for the matrix units (`Casts`), or None.
       home: the block it belongs to (None for global memory).
     """
 
     __slots__ = (
-        "_missing", "columns", "data", "full", "home", "log", "members", "mirror", "name",
+        "_missing", "casts", "columns", "data", "full", "home", "log", "members", "mirror", "name",
         "offset", "peers", "space", "swizzle", "tiling", "type", "unwritten", "views", "watched",
     )  # fmt: skip
 
@@ -57,6 +60,7 @@ class Buffer:
         self.home: Any = None
         self.log: Any = None
         self.mirror: np.ndarray | None = None
+        self.casts: Casts | None = None
         self.unwritten: np.ndarray | None = None if written else np.ones(data.shape, bool)
         self._missing = 0 if written else data.size
         self.full: tuple[Box, Box] = ((0,) * data.ndim, data.shape)
@@ -74,7 +78,8 @@ class Buffer:
     def fresh(type_: ir.RefType, space: str, name: str) -> Buffer:
         """A new allocation: nobody wrote it, and floats read as NaN."""
         dtype = ir.numpy_dtype(type_.dtype)
-        data = np.full(type_.shape, fill_value(dtype), dtype)
+        data = np.empty(type_.shape, dtype)
+        data.fill(fill_value(dtype))
         out = Buffer(data, space, name, written=False)
         out.tiling, out.swizzle, out.columns = type_.tiling, type_.swizzle, type_.columns
         out.type = type_
@@ -105,6 +110,14 @@ class Buffer:
         else:
             mask.reshape(-1)[view.flat()] = False
 
+    def mark_undefined(self, view: View, outside: np.ndarray) -> None:
+        """Notes that the elements of `view` where `outside` is true hold nothing any more."""
+        mask = np.zeros(self.data.shape, bool) if self.unwritten is None else self.unwritten
+        part = view.alike(mask)
+        part[outside] = True
+        self.data[...] = np.where(mask, fill_value(self.data.dtype), self.data)
+        self.unwritten, self._missing = mask, int(np.count_nonzero(mask))
+
     def reads_unwritten(self, view: View) -> bool:
         """Whether an element of `view` was never written."""
         return self.unwritten is not None and bool(view.part(self.unwritten).any())
@@ -127,6 +140,62 @@ class Buffer:
             out.log = type(self.log)() if self.log is not None else None
             self.members[key] = out
         return self.members[key]
+
+
+class Casts:
+    """float32 values of regions of a buffer that copies filled from memory nobody writes.
+
+    They are views of that memory's mirror, so they cost nothing to keep. A region that is
+    written in another way has no entry any more.
+    """
+
+    __slots__ = ("_entries",)
+
+    def __init__(self) -> None:
+        self._entries: dict[tuple[Box, Box], tuple[View, np.ndarray]] = {}
+
+    def put(self, view: View, values: np.ndarray | None) -> None:
+        """`view` was written; with these values, where they are known."""
+        key, entries = (view.lo, view.hi), self._entries
+        if key not in entries or values is None:
+            for other in [k for k in entries if _boxes_meet(k, key)]:
+                del entries[other]
+        if values is not None and not view.steps and view.cells is None:
+            entries[key] = (view, values)
+
+    def clear(self) -> None:
+        """Something was written: nothing is known."""
+        self._entries.clear()
+
+    def get(self, view: View) -> np.ndarray | None:
+        """The values of `view` in float32, None where they are not known."""
+        if view.cells is not None:
+            return None
+        found = self._entries.get((view.lo, view.hi))
+        if found is None or found[0].take != view.take:
+            return self._part(view)
+        return view.shaped(found[1]) if view.steps else found[1]
+
+    def _part(self, view: View) -> np.ndarray | None:
+        """The values of a part of an entry's region."""
+        for (lo, hi), (whole, values) in self._entries.items():
+            if all(p <= r and s <= q for p, q, r, s in zip(lo, hi, view.lo, view.hi, strict=True)):
+                # the dimensions that an index dropped come back, each of size 1
+                root = values[tuple(slice(None) if type(t) is slice else None for t in whole.take)]
+                shift = tuple(
+                    slice(t.start - low, t.stop - low) if type(t) is slice else t - low
+                    for t, low in zip(view.take or _slices(view), lo, strict=True)
+                )  # fmt: skip
+                return view.shaped(root[shift])
+        return None
+
+
+def _slices(view: View) -> tuple[slice, ...]:
+    return tuple(slice(a, b) for a, b in zip(view.lo, view.hi, strict=True))
+
+
+def _boxes_meet(a: tuple[Box, Box], b: tuple[Box, Box]) -> bool:
+    return all(p < s and r < q for p, q, r, s in zip(*a, *b, strict=True))
 
 
 def _untiled(shape: tuple[int, ...], tiling: tuple[int, ...]) -> tuple[int, ...]:
@@ -167,7 +236,7 @@ class View:
         self.device: Any = None
         self.cluster: Any = None
         self.group: Any = None  # its region in the buffer's log, once it is known
-        self.aligned = False  # it was found to fall on tiles
+        self.aligned: tuple[int, ...] = ()  # the tiling that it was found to fall on
         self.reflected: tuple[Any, Any] | None = None  # a mirror, and this view of it
 
     def on(self, buffer: Buffer | None) -> View:
@@ -195,10 +264,13 @@ class View:
 
     def alike(self, other: np.ndarray) -> np.ndarray:
         """The same view of another array of the buffer's shape."""
-        out = other[(*self.take, ...)]
+        return self.shaped(other[(*self.take, ...)])
+
+    def shaped(self, box: np.ndarray) -> np.ndarray:
+        """The values of the box, as the operation sees them."""
         for kind, arg in self.steps:
-            out = out.transpose(arg) if kind == "transpose" else out.reshape(arg)
-        return out
+            box = box.transpose(arg) if kind == "transpose" else box.reshape(arg)
+        return box
 
     def flat(self) -> np.ndarray:
         """The flat indices of the elements."""

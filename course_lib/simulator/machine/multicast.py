@@ -45,7 +45,7 @@ def load(
 
     def land() -> None:
         for s, d, b in landings:
-            move(s, d)
+            move(s, d, op)
             b.deliver(machine, d.nbytes, clock)
 
     machine.timing.load(machine, thread, dst, land)
@@ -123,7 +123,7 @@ def _leader_tracked(
     thread.release()
 
     def land() -> None:
-        move(src, dst)
+        move(src, dst, op)
         leader.deliver(machine, dst.nbytes, clock)
 
     machine.timing.load(machine, thread, dst, land)

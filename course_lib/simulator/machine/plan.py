@@ -9,6 +9,9 @@ that yields what it waits for (None: a point where another thread may go first).
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import operator
+import traceback
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
@@ -30,11 +33,50 @@ class Step:
       run: the function, or generator function if `waits`.
       waits: whether it may have to wait.
       shared: whether others can see what it does (so that the order matters).
+      pure: of a function of values with one result: that function, None of anything else.
     """
 
     run: Run
     waits: bool = False
     shared: bool = False
+    pure: Function | None = None
+
+
+# Functions that Python has an operator for, which is quicker than a call.
+_OPERATORS: dict[Any, str] = {
+    operator.add: "+", operator.sub: "-", operator.mul: "*", operator.eq: "==",
+    operator.ne: "!=", operator.lt: "<", operator.le: "<=", operator.gt: ">", operator.ge: ">=",
+}  # fmt: skip
+
+
+def _fuse(group: list[tuple[ir.Op, Step]]) -> Run:
+    """One function for a run of pure ops; line i + 2 of its source is op i."""
+    names: dict[str, Any] = {}
+    lines = ["def fused(thread, env):"]
+    local: set[int] = set()
+    for i, (op, step) in enumerate(group):
+        assert step.pure is not None
+        args = [f"v{s}" if s in local else f"env[{s}]" for s in op.inputs]
+        sign = _OPERATORS.get(step.pure) if len(args) == 2 else None
+        names[f"f{i}"] = step.pure
+        value = f"{args[0]} {sign} {args[1]}" if sign else f"f{i}({', '.join(args)})"
+        [out] = op.outputs
+        lines.append(f"    env[{out}] = v{out} = {value}" if out >= 0 else f"    {value}")
+        local.add(out)
+    exec("\n".join(lines), names)
+    return names["fused"]
+
+
+def _fused(steps: list[tuple[ir.Op, Step]]) -> list[tuple[tuple[ir.Op, ...], Step]]:
+    """The steps, with runs of pure ones made one."""
+    out: list[tuple[tuple[ir.Op, ...], Step]] = []
+    for pure, run in itertools.groupby(steps, lambda s: s[1].pure is not None):
+        group = list(run)
+        if pure and len(group) > 1:
+            out.append((tuple(op for op, _ in group), Step(_fuse(group))))
+        else:
+            out += [((op,), step) for op, step in group]
+    return out
 
 
 class Plan:
@@ -49,10 +91,11 @@ class Plan:
             self.template[slot] = value
         self.shared = any(s.shared for _, s in steps)
         self.waits = any(s.waits for _, s in steps) or (preempt and self.shared)
-        self.runs = tuple(s.run for _, s in steps)
-        self.kinds = tuple((s.run, s.waits, preempt and s.shared and not s.waits) for _, s in steps)
-        self.ops = {id(s.run): op for op, s in steps}
         self.count = len(steps)
+        fused = _fused(steps)
+        self.runs = tuple(s.run for _, s in fused)
+        self.kinds = tuple((s.run, s.waits, preempt and s.shared and not s.waits) for _, s in fused)
+        self.ops = {id(s.run): ops for ops, s in fused}
 
     def _start(self, thread: Any, args: Sequence[Any]) -> Env:
         env = self.template[:]
@@ -98,7 +141,16 @@ class Plan:
     def _blame(self, error: Exception, step: Any) -> None:
         """Notes the innermost op that an error came out of."""
         if getattr(error, "op", None) is None:
-            error.op = self.ops.get(id(step))  # type: ignore[attr-defined]
+            ops = self.ops.get(id(step), (None,))
+            error.op = ops[_line_of(error, step) if len(ops) > 1 else 0]  # type: ignore[attr-defined]
+
+
+def _line_of(error: Exception, step: Any) -> int:
+    """Which op of a fused run an error came out of."""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if frame.f_code is step.__code__:
+            return line - 2
+    return 0
 
 
 Maker = Callable[["Compiler", ir.Block, ir.Op], Step]
@@ -170,21 +222,21 @@ def value_step(op: ir.Op, function: Function) -> Step:
         def unary(thread: Any, env: Env) -> None:
             env[out] = function(env[a])
 
-        return Step(unary)
+        return Step(unary, pure=function)
     if len(outputs) == 1 and len(inputs) == 2:
         [out], [a, b] = outputs, inputs
 
         def binary(thread: Any, env: Env) -> None:
             env[out] = function(env[a], env[b])
 
-        return Step(binary)
+        return Step(binary, pure=function)
     if len(outputs) == 1:
         [out] = outputs
 
         def many(thread: Any, env: Env) -> None:
             env[out] = function(*[env[s] for s in inputs])
 
-        return Step(many)
+        return Step(many, pure=function)
 
     def several(thread: Any, env: Env) -> None:
         put(env, outputs, function(*[env[s] for s in inputs]))
@@ -207,7 +259,8 @@ def _fallback(op: ir.Op) -> Step:
         if op.name != "unsupported":
             values = thread.machine.fallback(op, [env[s] for s in op.inputs])
         if values is None:
-            raise Unsupported(f"the operation {op.params.get('was', op.name)}")
+            what = op.params.get("what", f"the operation {op.params.get('was', op.name)}")
+            raise Unsupported(what, op.params.get("fix", ""))
         put(env, op.outputs, [np.asarray(v) if np.ndim(v) else np.asarray(v)[()] for v in values])
 
     return Step(run)

@@ -17,11 +17,15 @@ from course_lib.simulator.machine.clocks import at
 from course_lib.simulator.machine.memory import Box, Buffer, View
 
 # What kinds of access there are: a thread's own, and each asynchronous unit's.
-GENERIC, LOAD, STORE, WGMMA, TCGEN05, TMEM_LOAD, TMEM_STORE, CANCEL, ATOMIC = (
+GENERIC, LOAD, STORE, WGMMA, TCGEN05, TMEM_LOAD, TMEM_STORE, CANCEL, ATOMIC, REMOTE, UPDATE = (
     "generic", "load", "store", "wgmma", "tcgen05", "tmem load", "tmem store", "cancel", "atomic",
+    "remote", "remote update",
 )  # fmt: skip
 
 _MMA = (WGMMA, TCGEN05)
+# What sees a thread's own writes without a fence. Which proxy st.async goes through is unknown
+# (the PTX ISA does not list it under the async proxy), so remote stores are not asked for one.
+_PLAIN = (GENERIC, REMOTE, UPDATE)
 
 
 class Record:
@@ -58,12 +62,13 @@ class Log:
     """The records of one buffer that may still matter, in groups of the same region.
 
     Kernels touch the same few regions again and again (slots, tiles): which of them meet
-    is worked out once per region. A large buffer finds neighbours in a grid, whose cells
-    are of the size of the first region.
+    is worked out once per region. Where there are many regions, neighbours are found in a
+    grid, whose cells are of the size of the first region.
     """
 
     __slots__ = ("cell", "grid", "groups", "wide")
 
+    _FEW = 12  # regions that are compared one by one
     _MANY = 64
 
     def __init__(self) -> None:
@@ -83,16 +88,27 @@ class Log:
     def _insert(self, view: View) -> Group:
         group = Group(view)
         shape = view.buffer.data.shape
-        keys = self._keys(view.lo, view.hi)
-        for other in self._candidates(keys):
+        if len(self.groups) < self._FEW:
+            others: Iterable[Group] = self.groups.values()
+        else:
+            if self.cell is None:
+                for earlier in self.groups.values():
+                    self._enter(earlier, self._keys(earlier.lo, earlier.hi))
+            keys = self._keys(group.lo, group.hi)
+            others = self._candidates(keys)
+            self._enter(group, keys)
+        for other in others:
             if _meet(group, other, shape):
                 group.near.append((other, _covers(group, other)))
                 other.near.append((group, _covers(other, group)))
+        return group
+
+    def _enter(self, group: Group, keys: list[Box] | None) -> None:
+        """Puts a group into the grid."""
         if keys is None:
             self.wide.append(group)
         for key in keys or ():
             self.grid.setdefault(key, []).append(group)
-        return group
 
     def _candidates(self, keys: list[Box] | None) -> Iterable[Group]:
         if keys is None:
@@ -146,7 +162,7 @@ def check(
     `thread` issues it; `component` and `time` are what a later access must know.
     """
     buffer = view.buffer
-    if buffer.log is None or not buffer.watched:
+    if buffer.log is None or not buffer.watched or machine.timing_only:
         return
     group = view.group
     if group is None:
@@ -154,7 +170,7 @@ def check(
     cluster = thread.block.cluster.index
     known = thread.clock.tensor if buffer.space == "tmem" else thread.clock.known
     size = len(known)
-    plain = kind == GENERIC or buffer.space != "smem"  # no fence is needed
+    plain = kind in _PLAIN or buffer.space != "smem"  # no fence is needed
     for other, covered in group.near:
         if not other.records:
             continue
@@ -194,7 +210,7 @@ def _past(
         known = clock.tensor if space == "tmem" else clock.known
     c = r.component
     if (c < len(known) and known[c] >= r.time) or _same_queue(r, kind, component):
-        if r.kind == GENERIC and space == "smem" and kind != GENERIC:
+        if r.kind == GENERIC and space == "smem" and kind not in _PLAIN:
             fenced = clock.fenced
             if c >= len(fenced) or fenced[c] < r.time:
                 machine.report_fence(r, thread, view, op, write, kind)
@@ -205,8 +221,8 @@ def _past(
 
 def _same_queue(r: Record, kind: str, component: int) -> bool:
     """tcgen05 operations of one thread run in order, and atomic updates commute."""
-    if kind == ATOMIC:
-        return r.kind == ATOMIC
+    if kind in (ATOMIC, UPDATE):
+        return r.kind == kind
     return r.component == component and kind == r.kind and kind in (TCGEN05, TMEM_STORE, TMEM_LOAD)
 
 
@@ -258,12 +274,16 @@ def rule_of_race(r: Record, thread: Any, view: View, write: bool, kind: str) -> 
             return "missing-orders-tensor-core"
         by_kind = {TMEM_LOAD: "tmem-load-not-waited", TMEM_STORE: "tmem-store-not-committed"}
         return by_kind.get(r.kind, "tmem-mma-not-waited")
-    if r.kind == LOAD and r.write and not write:
+    if r.kind in (LOAD, REMOTE, UPDATE) and r.write and not write:
         return "mma-operand-not-arrived" if kind in _MMA else "read-before-arrival"
     if r.kind == CANCEL:
         return "cancel-result-early"
     home = view.buffer.home[0] if view.buffer.home else thread.block
-    if space == "smem" and kind in (LOAD, TCGEN05) and (other_block or home is not thread.block):
+    if (
+        space == "smem"
+        and kind in (LOAD, TCGEN05, REMOTE, UPDATE)
+        and (other_block or home is not thread.block)
+    ):
         return "cluster-smem-reuse"
     if r.kind in _MMA and write:
         return "mma-operand-overwritten"

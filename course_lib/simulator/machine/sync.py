@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import numpy as np
@@ -33,14 +33,8 @@ class Things:
 def compile_thing(use: ir.RefUse) -> Callable[[Env], tuple[Any, Things]]:
     """What picks one barrier (or semaphore) of an array; a slice means its start."""
     slot = use.slot
-    picks = []
-    for t in use.transforms:
-        if t.kind == "index":
-            picks += [number(i.start if isinstance(i, ir.Slice) else i) for i in t.args]
-        elif t.kind == "reshape":
-            raise Unsupported("a reshaped barrier")
-
-    only = picks[0] if len(picks) == 1 else None
+    picks = list(_picks(use.transforms))
+    only = picks[0][1] if len(picks) == 1 else None
 
     def pick(env: Env) -> tuple[Any, Things]:
         things = env[slot]
@@ -49,8 +43,9 @@ def compile_thing(use: ir.RefUse) -> Callable[[Env], tuple[Any, Things]]:
             i = only(env)
             if 0 <= i < array.size:
                 return array[i], things
-        index = [p(env) for p in picks][: array.ndim]
-        index += [0] * (array.ndim - len(index))
+        index = [0] * array.ndim
+        for axis, p in picks:
+            index[axis] += p(env)
         for axis, (i, n) in enumerate(zip(index, array.shape, strict=True)):
             if not 0 <= i < n:
                 raise OutOfBounds(things, axis, i, i + 1, n)
@@ -62,6 +57,21 @@ def compile_thing(use: ir.RefUse) -> Callable[[Env], tuple[Any, Things]]:
         return array[tuple(index)], things
 
     return pick
+
+
+def _picks(transforms: tuple[ir.Transform, ...]) -> Iterator[tuple[int, Callable[[Env], Any]]]:
+    """The axis of each index: a slice keeps its axis for the next index, a number takes it."""
+    axes = list(range(8))
+    for t in transforms:
+        if t.kind != "index":
+            raise Unsupported(f"the transform {t.args[0] if t.args else t.kind} of a barrier")
+        kept = []
+        for axis, i in zip(axes, t.args, strict=False):
+            if isinstance(i, ir.Slice):
+                kept.append(axis)
+                i = i.start
+            yield axis, number(i)
+        axes = kept + axes[len(t.args) :]
 
 
 @dataclasses.dataclass
@@ -76,7 +86,8 @@ class WaitFor:
 
 def wait_on(thread: Any, barrier: Barrier, op: ir.Op) -> Generator[Any, None, None]:
     """Waits for the barrier's next phase (the thread's own count of it)."""
-    if not barrier.ready(thread):
+    # Where only the time is kept, threads take turns by their clocks, and here is a good place.
+    if not barrier.ready(thread) or thread.machine.timing_only:
         yield WaitFor(barrier, op, lambda: barrier.ready(thread))
     barrier.learn(thread, op, thread.machine)
 

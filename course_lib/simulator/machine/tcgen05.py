@@ -15,7 +15,16 @@ import numpy as np
 from course_lib.simulator import ir
 from course_lib.simulator.machine import races
 from course_lib.simulator.machine.barriers import Barrier
-from course_lib.simulator.machine.faults import KernelFault, Unsupported
+from course_lib.simulator.machine.blockscale import (
+    SCALES,
+    apply_scales,
+    disordered,
+    expand_sparse,
+    metadata_of,
+    unpack_metadata,
+    unpack_scales,
+)
+from course_lib.simulator.machine.faults import KernelFault
 from course_lib.simulator.machine.memory import View
 from course_lib.simulator.machine.plan import Compiler, Env, Maker, Step
 from course_lib.simulator.machine.sync import compile_thing
@@ -26,6 +35,7 @@ _ALLOWED = {
     # operand dtype -> accumulator dtypes (PTX ISA, tcgen05.mma kinds)
     "float16": ("float16", "float32"),
     "bfloat16": ("float32",),
+    "float32": ("float32",),
     "float8_e4m3fn": ("float16", "float32"),
     "float8_e5m2": ("float16", "float32"),
     "float4_e2m1fn": ("float32",),
@@ -41,8 +51,6 @@ def _mma(c: Compiler, block: ir.Block, op: ir.Op) -> Step:
 
     def run(thread: Any, env: Env) -> None:
         views = {role: f(thread, env) for role, f in find.items()}
-        if "a_sparse" in views:
-            raise Unsupported("a sparse MMA")
         blocks = thread.block.cluster.along(thread.block, axes) if axes else [thread.block]
         add = bool(env[accumulate])
         check_shapes(thread, views, len(blocks))
@@ -56,7 +64,7 @@ def _mma(c: Compiler, block: ir.Block, op: ir.Op) -> Step:
         for part in parts:
             _check_part(thread, part, op, add, seq)
         reads = tuple(v for p in parts for r, v in p.items() if r != "acc")
-        issue(thread, reads, lambda: _multiply(parts, add))
+        issue(thread, reads, lambda: _multiply(thread, op, parts, add))
         if pick is not None:
             commit(thread, op, pick(env)[0], axes)
 
@@ -84,13 +92,14 @@ def _check_part(thread: Any, part: dict[str, View], op: ir.Op, add: bool, seq: i
 def check_shapes(thread: Any, views: dict[str, View], blocks: int) -> None:
     """The shapes and dtypes that tcgen05.mma has."""
     if thread.machine.arch.name != "sm_100a":
-        raise KernelFault(
-            "illegal-mma", "tcgen05 exists on Blackwell only; simulate with arch='sm_100a'"
-        )
+        raise KernelFault("wrong-architecture", "tcgen05 exists on Blackwell (sm_100a) only")
     m, n = views["acc"].data.shape
     a, acc = views["a"].data.dtype.name, views["acc"].data.dtype.name
     if acc not in _ALLOWED.get(a, ()):
         raise KernelFault("illegal-mma", f"tcgen05 cannot multiply {a} into {acc}")
+    b = views["b"].data.dtype.name
+    if a != b and not (a.startswith("float8") and b.startswith("float8")):
+        raise KernelFault("illegal-mma", f"tcgen05 cannot multiply {a} with {b}")
     most = 512 if blocks == 1 else 256
     if m not in (64, 128) or n % 8 or n > most:
         whose = "a block's M" if blocks > 1 else "M"
@@ -99,32 +108,68 @@ def check_shapes(thread: Any, views: dict[str, View], blocks: int) -> None:
             f"tcgen05 has no {m}x{n}: {whose} must be 64 or 128, N a multiple of 8 and at most "
             f"{most}",
         )
+    if "a_sparse" in views and (m != 128 or n % 16):
+        raise KernelFault(
+            "illegal-mma", f"a sparse tcgen05 MMA needs M = 128 and N a multiple of 16, not {m}x{n}"
+        )
+    if "a_scale" in views:
+        _check_scales(views, blocks)
 
 
-def _multiply(parts: Sequence[dict[str, View]], add: bool) -> None:
+def _check_scales(views: dict[str, View], blocks: int) -> None:
+    """The scales that an operand can have, and how many of them."""
+    a, b = views["a"].data, views["b"].data
+    for role, operand, k in (("a", a, b.shape[0]), ("b", b, b.shape[0])):
+        scale = views[f"{role}_scale"].data
+        have = SCALES.get(operand.dtype.name, {}).get(scale.dtype.name, ())
+        block = k // scale.shape[1]
+        if block not in have:
+            raise KernelFault(
+                "illegal-mma",
+                f"tcgen05 has no scales in {scale.dtype.name} for blocks of {block} elements of "
+                f"{operand.dtype.name}",
+            )
+    if a.shape[0] == 64 and blocks == 1:
+        raise KernelFault("illegal-mma", "a block-scaled tcgen05 MMA needs M = 128 (64 in a pair)")
+
+
+def _multiply(thread: Any, op: ir.Op, parts: Sequence[dict[str, View]], add: bool) -> None:
     """`acc (+)= a @ b` in each block; B's columns are spread over the blocks."""
-    right = np.concatenate([_operand(p, "b", p["b"]) for p in parts], axis=1)
+    right = np.concatenate([_right(p, i) for i, p in enumerate(parts)], axis=1)
     for part in parts:
-        left = _operand(part, "a", part["a"])
-        product = left @ right
+        product = _left(thread, op, part) @ right
         out = part["acc"].data
         if add:
             product = out.astype(product.dtype) + product
         out[...] = product.astype(out.dtype)
 
 
-def _operand(part: dict[str, View], role: str, view: View) -> np.ndarray:
+def _values(view: View) -> np.ndarray:
     if view.data.dtype.kind in "iu" and view.data.dtype.itemsize == 1:
         return view.data.astype(np.int32)
-    value = float32(view)
-    scale = part.get(f"{role}_scale")
-    if scale is None:
-        return value
-    factors = scale.data.astype(np.float32)
-    if role == "a":
-        return value * np.repeat(factors, value.shape[1] // factors.shape[1], axis=1)
-    columns = np.repeat(factors, value.shape[0] // factors.shape[1], axis=1).T
-    return value * columns[:, : value.shape[1]]
+    return float32(view)
+
+
+def _left(thread: Any, op: ir.Op, part: dict[str, View]) -> np.ndarray:
+    values = _values(part["a"])
+    if "a_sparse" in part:
+        positions = metadata_of(part["a_sparse"].data, part["a"].data.dtype.itemsize)
+        if disordered(positions):
+            thread.machine.report_metadata(thread, part["a_sparse"], op)
+        values = expand_sparse(values, positions)
+    if "a_scale" in part:
+        values = apply_scales(values, part["a_scale"].data[: values.shape[0]])
+    return values
+
+
+def _right(part: dict[str, View], block: int) -> np.ndarray:
+    """B of one block. The scales of all blocks' columns are in each block's tensor memory."""
+    values = _values(part["b"])
+    if "b_scale" not in part:
+        return values
+    n = values.shape[1]
+    first = block * (128 if part["a"].data.shape[0] == 64 else n)
+    return apply_scales(values.T, part["b_scale"].data[first : first + n]).T
 
 
 def issue(thread: Any, reads: tuple[View, ...], run: Callable[[], None]) -> None:
@@ -250,8 +295,6 @@ def _copy(c: Compiler, block: ir.Block, op: ir.Op) -> Step:
     kind, axes = op.params["kind"], op.params["collective_axes"]
 
     def run(thread: Any, env: Env) -> None:
-        if kind == "sparse_metadata":
-            raise Unsupported("sparse metadata in tensor memory")
         cluster = thread.block.cluster
         blocks = cluster.along(thread.block, axes) if axes else [thread.block]
         seq = thread.issue_mma()
@@ -274,16 +317,9 @@ def _move(pairs: Sequence[tuple[View, View]], kind: str) -> None:
         data = src.data
         if kind == "scales":
             data = unpack_scales(data, dst.data.shape)
+        elif kind == "sparse_metadata":
+            data = unpack_metadata(data)
         dst.data[...] = data
-
-
-def unpack_scales(packed: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Scales as they lie in shared memory, (rows/128, k/4, 32, 16), as a matrix (rows, k)."""
-    if packed.ndim != 4:
-        return packed.reshape(shape)
-    rows, k = packed.shape[0] * 128, packed.shape[1] * 4
-    parts = packed.reshape(rows // 128, k // 4, 32, 4, 4).transpose(0, 3, 2, 1, 4)
-    return parts.reshape(rows, k)[: shape[0], : shape[1]]
 
 
 TCGEN05: dict[str, Maker] = {

@@ -14,7 +14,8 @@ from course_lib.simulator.machine import clocks, races
 from course_lib.simulator.machine.barriers import Barrier, Semaphore
 from course_lib.simulator.machine.clocks import Clock, Components
 from course_lib.simulator.machine.faults import KernelFault
-from course_lib.simulator.machine.memory import Buffer, View
+from course_lib.simulator.machine.memory import Buffer, Casts, View
+from course_lib.simulator.machine.registers import Registers
 from course_lib.simulator.machine.sync import Things
 
 
@@ -158,6 +159,8 @@ class Thread:
         return self.wgmma_issued
 
     def queue_wgmma(self, seq: int, views: tuple[View, ...], run: Callable[[], None]) -> None:
+        if self.machine.timing_only:
+            return
         if self.machine.timing.late("wgmma"):
             self.wgmma_queue.append((seq, views, run))
         else:
@@ -235,6 +238,7 @@ class ThreadBlock:
         self.smem_bytes = 0
         self.tmem_columns = 0
         kernel = cluster.device.kernel
+        self.registers = Registers(kernel.num_threads)
         self.threads = [Thread(self, i) for i in range(kernel.num_threads)]
         self._ended = 0
 
@@ -296,12 +300,13 @@ class ThreadBlock:
 
     def _allocate(self, scope: Scope, types: Sequence[ir.RefType], names: Sequence[str]) -> None:
         machine = self.cluster.device.machine
+        machine.refuse_wild(types)
         scope.outer = machine.is_outer(scope.op)
         for position, (type_, name) in enumerate(zip(types, names, strict=True)):
             thing = self._thing(type_, name, (scope.key, position))
             scope.things.append(thing)
             if isinstance(thing, Buffer) and type_.space == "smem":
-                scope.nbytes += thing.data.nbytes
+                scope.nbytes += thing.data.size * ir.dtype_bits(thing.data.dtype) // 8
             elif isinstance(thing, Buffer) and type_.space == "tmem":
                 scope.columns += type_.columns or thing.data.shape[-1]
             elif type_.barrier is not None:
@@ -318,6 +323,8 @@ class ThreadBlock:
             return self.cluster.device.scoped_semaphores(where, type_, name)
         if type_.space == "regs":
             zeros = np.zeros(type_.shape, ir.numpy_dtype(type_.dtype))
+            machine = self.cluster.device.machine
+            machine.peak_accumulator = max(machine.peak_accumulator, zeros.nbytes)
             return Buffer(zeros, "regs", name, written=True)
         buffer = Buffer.fresh(type_, type_.space, name)
         buffer.home = (self, key)
@@ -325,7 +332,7 @@ class ThreadBlock:
         if self.cluster.device.mirrors and type_.space == "smem" and not type_.union:
             dtype = buffer.data.dtype
             if dtype.itemsize < 4 and dtype.kind in "fV":
-                buffer.mirror = np.full(type_.shape, np.nan, np.float32)
+                buffer.casts = Casts()
         return buffer
 
     def _barriers(self, type_: ir.RefType, name: str, key: Any) -> Things:
@@ -393,6 +400,7 @@ class Cluster:
         shape = device.kernel.cluster
         self.blocks += [ThreadBlock(self, c, i) for i, c in enumerate(np.ndindex(*shape))]
         self.loads: dict[Any, list[Any]] = {}
+        self.asked: dict[Any, Any] = {}  # who asked to cancel a cluster, by barrier
         # A block that has run for itself is counted down at its threads' ends.
 
     @property

@@ -14,8 +14,8 @@ import numpy as np
 
 from course_lib.simulator import ir
 from course_lib.simulator.machine import races
-from course_lib.simulator.machine.access import place
-from course_lib.simulator.machine.faults import KernelFault
+from course_lib.simulator.machine.access import place, store_into
+from course_lib.simulator.machine.faults import KernelFault, OutOfBounds
 from course_lib.simulator.machine.memory import View
 from course_lib.simulator.machine.plan import Compiler, Env, Maker, Step
 from course_lib.simulator.machine.sync import compile_thing
@@ -30,12 +30,19 @@ def _load(c: Compiler, block: ir.Block, op: ir.Op) -> Step:
     pick = compile_thing(op.refs["barrier"])
     predicate = op.inputs[0] if op.params["has_predicate"] else None
     axes, partition = op.params["collective_axes"], op.params["partition"]
+    outside = op.params["oob"]
 
     def run(thread: Any, env: Env) -> None:
         if predicate is not None and not env[predicate]:
             return
         src, dst = place(source(thread, env), thread), target(thread, env)
         check_alignment(dst, src, op)
+        if src.cells is not None:
+            _check_indices(thread, src)
+        if src.pad is not None:
+            _check_one_tile(dst, src)
+            if outside == "promise_in_bounds":
+                raise _broken_promise(src)
         barrier = pick(env)[0]
         if not axes:
             _issue(thread, op, src, dst, barrier)
@@ -59,7 +66,8 @@ def _issue(thread: Any, op: ir.Op, src: View, dst: View, barrier: Any) -> None:
     machine = thread.machine
     check_load(thread, op, src, dst, barrier)
     if machine.timing.prompt:  # the bytes are owed and delivered in the same breath
-        move(src, dst)
+        if not machine.timing_only:
+            move(src, dst, op)
         barrier.last_load = (barrier.phases + 1, op)
         barrier.arrive(machine, thread.clock, thread, op)
         thread.release()
@@ -70,7 +78,7 @@ def _issue(thread: Any, op: ir.Op, src: View, dst: View, barrier: Any) -> None:
     thread.release()
 
     def land() -> None:
-        move(src, dst)
+        move(src, dst, op)
         barrier.deliver(machine, nbytes)
 
     machine.timing.load(machine, thread, dst, land)
@@ -81,7 +89,9 @@ def check_load(thread: Any, op: ir.Op, src: View, dst: View, barrier: Any) -> No
     machine = thread.machine
     component, time = barrier.component, barrier.time
     if machine.clockwork is not None:
-        machine.clockwork.load(thread, dst.nbytes, barrier, op)
+        machine.clockwork.load(thread, src, dst.nbytes, barrier, op)
+        if machine.timing_only:
+            return
     if src.buffer.unwritten is not None and src.buffer.reads_unwritten(src):
         machine.report_unwritten(thread, src, op, "copies")
     if src.buffer.watched:
@@ -93,19 +103,70 @@ def check_load(thread: Any, op: ir.Op, src: View, dst: View, barrier: Any) -> No
         dst.buffer.mark_written(dst)
 
 
-def move(src: View, dst: View) -> None:
-    """The data of a load; what lies out of bounds is filled with noughts."""
+def _check_indices(thread: Any, view: View) -> None:
+    """Copies by an array of indices (tile::gather4, tile::scatter4) came with Blackwell."""
+    by_array = any(
+        isinstance(item, np.ndarray)
+        for kind, items in view.steps if kind == "take" for item in items
+    )  # fmt: skip
+    if by_array and thread.machine.arch.name != "sm_100a":
+        raise KernelFault(
+            "wrong-architecture",
+            "A copy by an array of indices exists on Blackwell (sm_100a) only; "
+            f"this is {thread.machine.arch.name}",
+        )
+
+
+def _check_one_tile(smem: View, gmem: View) -> None:
+    """A slice that starts outside of an axis which is one tile long (of a tiled copy, else one
+    element): JAX leaves such an axis out of the tensor map, and its index with it
+    (launch_context.py, _prepare_tma; found on an H200).
+    """
+    assert gmem.pad is not None
+    kept = _kept(gmem)
+    tiling = smem.buffer.tiling
+    tiles = [1] * (len(kept) - len(tiling)) + list(tiling)
+    for d, tile, (before, after) in zip(kept, tiles, gmem.pad, strict=False):
+        extent = gmem.buffer.data.shape[d]
+        start, stop = gmem.lo[d] - before, gmem.hi[d] + after
+        if start and extent == tile and stop - start == tile:
+            raise OutOfBounds(
+                gmem.buffer, d, start, stop, extent,
+                "The axis is one tile long, and the slice is one tile: JAX leaves the axis out of "
+                "the copy, so it lands on the first tile instead of being cut off.",
+            )  # fmt: skip
+
+
+def _kept(view: View) -> list[int]:
+    """The axes of the buffer that a view still has."""
+    return [d for d in range(len(view.lo)) if not view.take or isinstance(view.take[d], slice)]
+
+
+def _broken_promise(src: View) -> OutOfBounds:
+    """A slice that sticks out, with oob_mode=PROMISE_IN_BOUNDS."""
+    assert src.pad is not None
+    axis = next(d for d, (before, after) in enumerate(src.pad) if before or after)
+    before, after = src.pad[axis]
+    root = [d for d, t in enumerate(src.take) if isinstance(t, slice)][axis] if src.take else axis
+    return OutOfBounds(
+        src.buffer, root, src.lo[root] - before, src.hi[root] + after, src.buffer.data.shape[root],
+        "oob_mode promised that the slice lies in bounds, so the copy carries no bounds at all: "
+        "it reads whatever lies behind the array.",
+    )  # fmt: skip
+
+
+def move(src: View, dst: View, op: ir.Op) -> None:
+    """The data of a load; out of bounds there are noughts, or nothing if `oob_mode` says so."""
     source, buffer = src.data, dst.buffer
     if src.pad is None:
         dst.data[...] = source
     else:
         dst.data[...] = np.pad(source, src.pad)
-    if buffer.mirror is not None:
-        mirror = _mirrored(src) if src.pad is None else None
-        if dst.cells is None:
-            dst.mirrored()[...] = dst.data if mirror is None else mirror
-        else:
-            buffer.mirror = None
+        if op.params["oob"] == "undefined":
+            buffer.mark_undefined(dst, np.pad(np.zeros(source.shape, bool), src.pad,
+                                              constant_values=True))  # fmt: skip
+    if buffer.casts is not None:
+        buffer.casts.put(dst, _mirrored(src) if src.pad is None else None)
 
 
 def _mirrored(src: View) -> np.ndarray | None:
@@ -121,8 +182,17 @@ def _mirrored(src: View) -> np.ndarray | None:
 def check_alignment(smem: View, gmem: View, op: ir.Op) -> None:
     """A slice of a tiled shared ref, and the global side's start, must fall on tiles."""
     tiling = smem.buffer.tiling
-    if not tiling or (smem.aligned and gmem.aligned) or smem.cells is not None:
+    if not tiling or smem.cells is not None:
         return
+    if smem.aligned != tiling:
+        _check_shared_side(smem, tiling)
+        smem.aligned = tiling
+    if gmem.aligned != tiling:
+        _check_global_side(smem, gmem, tiling)
+        gmem.aligned = tiling
+
+
+def _check_shared_side(smem: View, tiling: tuple[int, ...]) -> None:
     n = len(tiling)
     for lo, hi, tile in zip(smem.lo[-n:], smem.hi[-n:], tiling, strict=True):
         if lo % tile or hi % tile:
@@ -131,8 +201,6 @@ def check_alignment(smem: View, gmem: View, op: ir.Op) -> None:
                 f"{smem} does not fall on the tiles of {smem.buffer.name}, which are "
                 f"{' x '.join(map(str, tiling))}",
             )
-    _check_global_side(smem, gmem, tiling)
-    smem.aligned = gmem.aligned = True
 
 
 def _check_global_side(smem: View, gmem: View, tiling: tuple[int, ...]) -> None:
@@ -179,7 +247,7 @@ class Store:
             new = self.taken
             if self.reduction:
                 new = _REDUCTIONS[self.reduction](self.dst.data, new)
-            self.dst.data[...] = new
+            store_into(self.dst, new)
             self.taken = None
 
 
@@ -201,6 +269,10 @@ def _store(c: Compiler, block: ir.Block, op: ir.Op) -> Step:
         if predicate is None or env[predicate]:
             src, dst = source(thread, env), place(target(thread, env), thread)
             check_alignment(src, dst, op)
+            if dst.cells is not None:
+                _check_indices(thread, dst)
+            if dst.pad is not None:
+                _check_one_tile(src, dst)
             _issue_store(thread, op, src, dst, reduction)
         if commit:
             thread.commit_group()
@@ -213,6 +285,8 @@ def _issue_store(thread: Any, op: ir.Op, src: View, dst: View, reduction: str | 
     group = thread.groups + 1
     if machine.clockwork is not None:
         machine.clockwork.store(thread, src.nbytes, op)
+        if machine.timing_only:
+            return
     if src.buffer.unwritten is not None and src.buffer.reads_unwritten(src):
         machine.report_unwritten(thread, src, op, "copies")
     kind = races.ATOMIC if reduction else races.STORE

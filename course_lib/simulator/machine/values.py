@@ -55,7 +55,13 @@ def _wide(function: Function) -> Maker:
 def _div(params: Mapping[str, Any], ins: Sequence[ir.Type], outs: Sequence[ir.Type]) -> Function:
     dtype = ir.numpy_dtype(ins[0].dtype)
     if dtype.kind in "iu" and not ins[0].shape:
-        return lambda a, b: dtype.type(_int_div(int(a), int(b)))
+        number = dtype.type
+
+        def divide(a: Any, b: Any) -> Any:
+            a, b = int(a), int(b)
+            return number(a // b if a >= 0 and b > 0 else _int_div(a, b))
+
+        return divide
     if dtype.kind == "u":
         return lambda a, b: np.where(b == 0, ~dtype.type(0), a // np.where(b == 0, 1, b))[()]
     if dtype.kind == "i":
@@ -85,7 +91,13 @@ def _truncated_quotient(a: Any, b: Any) -> Any:
 def _rem(params: Mapping[str, Any], ins: Sequence[ir.Type], outs: Sequence[ir.Type]) -> Function:
     dtype = ir.numpy_dtype(ins[0].dtype)
     if dtype.kind in "iu" and not ins[0].shape:
-        return lambda a, b: dtype.type(_int_rem(int(a), int(b)))
+        number = dtype.type
+
+        def remainder(a: Any, b: Any) -> Any:
+            a, b = int(a), int(b)
+            return number(a % b if a >= 0 and b > 0 else _int_rem(a, b))
+
+        return remainder
     if dtype.kind in "iu":
         return lambda a, b: (
             np.fmod(a, b)
@@ -102,6 +114,8 @@ def _not(params: Mapping[str, Any], ins: Sequence[ir.Type], outs: Sequence[ir.Ty
 def _select_n(
     params: Mapping[str, Any], ins: Sequence[ir.Type], outs: Sequence[ir.Type]
 ) -> Function:
+    if not ins[0].shape and len(ins) == 3:
+        return lambda which, a, b: b if which else a
     if not ins[0].shape:
         return lambda which, *cases: cases[int(which)]
     if len(ins) == 3:
@@ -115,6 +129,8 @@ def _convert(
     source, target = ir.numpy_dtype(ins[0].dtype), ir.numpy_dtype(outs[0].dtype)
     if target.kind in "iu" and source.kind in "fV":
         return lambda x: _float_to_int(x, target)
+    if source.kind == "b" and target.kind in "iuf" and not ins[0].shape:
+        return target.type
     return lambda x: x.astype(target)
 
 

@@ -62,7 +62,9 @@ class _Walk:
                 dims.append(root)
                 pad.append((before, after))
             else:
-                self._bounds(item, item + 1, extent, axis)
+                if not 0 <= item < extent:
+                    why = _BY_TMA if self.clip else ""
+                    raise OutOfBounds(self.view.buffer, axis, item, item + 1, extent, why)
                 take.append(item)
                 self.lo[root] += item
                 self.hi[root] = self.lo[root] + 1
@@ -98,15 +100,21 @@ class _Walk:
                     raise OutOfBounds(self.view.buffer, axis, start, stop, extent)
                 take.append(slice(start, stop, stride))
             else:
-                if np.any(np.asarray(item) < 0) or np.any(np.asarray(item) >= extent):
-                    low, high = int(np.min(item)), int(np.max(item)) + 1
-                    raise OutOfBounds(self.view.buffer, axis, low, high, extent)
+                self._check_items(np.asarray(item), axis, extent)
                 take.append(item)
         self.view.data = self.view.data[tuple(take)]
         assert self.cells is not None
         self.cells = self.cells[tuple(take)]
         self.pad = [(0, 0)] * self.view.data.ndim
         self.steps.append(("take", tuple(take)))
+
+    def _check_items(self, item: np.ndarray, axis: int, extent: int) -> None:
+        """An array of indices; a copy by one (`clip`) is done by the TMA engine."""
+        bad = item[(item < 0) | (item >= extent)]
+        if bad.size:
+            first = int(bad.reshape(-1)[0])
+            why = _BY_TMA if self.clip else ""
+            raise OutOfBounds(self.view.buffer, axis, first, first + 1, extent, why)
 
     def transpose(self, perm: tuple[int, ...]) -> None:
         self.view.data = self.view.data.transpose(perm)
@@ -152,6 +160,12 @@ class _Walk:
         return v
 
 
+_BY_TMA = (
+    "The TMA engine knows the array's bounds: a load from outside gives noughts, a store there is "
+    "dropped (PTX ISA, tensors, out-of-bound access). Nobody asks for a whole row of that."
+)
+
+
 def _is_rare(item: Any) -> bool:
     return isinstance(item, np.ndarray) or (type(item) is tuple and item[2] != 1)
 
@@ -176,9 +190,16 @@ def compile_ref(use: ir.RefUse, *, clip: bool = False) -> Resolver:
     numbers = tuple(_slots(steps))
     shape = _SHAPES.setdefault((_shape(steps), clip), len(_SHAPES))
 
+    only = numbers[0] if len(numbers) == 1 else None
+    fixed = (shape,)
+
     def resolve(t: Any, env: Env) -> View:
         buffer = env[slot]
-        key = (shape, *[env[s] for s in numbers])
+        key: Any
+        if only is not None:
+            key = (shape, env[only])
+        else:
+            key = (shape, *[env[s] for s in numbers]) if numbers else fixed
         try:
             return buffer.views[key]
         except KeyError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,7 @@ def _wgmma(c: Compiler, block: ir.Block, op: ir.Op) -> Step:
             _check_shapes(acc, a, left, b, arch)
             checked.add(key)
         if thread.machine.clockwork is not None:
-            _keep_time(thread, acc, b, op)
+            _keep_time(thread, acc, a, b, op)
         seq = thread.issue_wgmma()
         for operand in (a, b):
             if operand is not None:
@@ -53,10 +54,14 @@ def _wgmma(c: Compiler, block: ir.Block, op: ir.Op) -> Step:
     return Step(run, shared=True)
 
 
-def _keep_time(thread: Any, acc: View, b: View, op: ir.Op) -> None:
+def _keep_time(thread: Any, acc: View, a: View | None, b: View, op: ir.Op) -> None:
     clockwork = thread.machine.clockwork
     (m, n), k = acc.data.shape, b.data.shape[0]
-    clockwork.wgmma(thread, clockwork.costs.mma_cycles(m, n, k, b.data.dtype), op)
+    # Each instruction is 64 rows high and reads all of B; A may come from registers.
+    smem_bytes = -(-m // 64) * b.nbytes + (a.nbytes if a is not None else 0)
+    clockwork.wgmma(
+        thread, clockwork.costs.mma_cycles(m, n, k, b.data.dtype), op, smem_bytes=smem_bytes
+    )
 
 
 def check_operand(thread: Any, view: View, op: ir.Op, kind: str, component: int, time: int) -> None:
@@ -69,7 +74,7 @@ def check_operand(thread: Any, view: View, op: ir.Op, kind: str, component: int,
 
 def _check_shapes(acc: View, a: View | None, left: Any, b: View, arch: str) -> None:
     if arch != "sm_90a":
-        raise KernelFault("illegal-mma", "wgmma exists on Hopper (sm_90a) only")
+        raise KernelFault("wrong-architecture", "wgmma exists on Hopper (sm_90a) only")
     m, n = acc.data.shape
     k = b.data.shape[0]
     operand = a.data if a is not None else left
@@ -102,10 +107,10 @@ def _check_layout(view: View | None, k: int, itemsize: int) -> None:
 
 
 def float32(view: View) -> np.ndarray:
-    """An operand's values in float32, from its mirror if it has one."""
-    buffer = view.buffer
-    if buffer.mirror is not None and view.cells is None:
-        return view.mirrored()
+    """An operand's values in float32, those that are known of its region if there are any."""
+    casts = view.buffer.casts
+    if casts is not None and (known := casts.get(view)) is not None:
+        return known
     if view.data.dtype == np.float32:
         return tf32(view.data)
     return view.data.astype(np.float32)
@@ -114,6 +119,22 @@ def float32(view: View) -> np.ndarray:
 def tf32(x: np.ndarray) -> np.ndarray:
     """float32 as the tensor core reads it: 10 bits of mantissa, the rest cut off."""
     return (np.ascontiguousarray(x).view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+
+
+class _Scratch(threading.local):
+    """Memory for products, the same each time: new memory costs page faults."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, ...], np.ndarray] = {}
+
+    def __call__(self, shape: tuple[int, ...]) -> np.ndarray:
+        found = self._known.get(shape)
+        if found is None:
+            found = self._known[shape] = np.empty(shape, np.float32)
+        return found
+
+
+_product = _Scratch()
 
 
 def accumulate(acc: View, a: View | None, left: Any, b: View) -> None:
@@ -127,7 +148,7 @@ def accumulate(acc: View, a: View | None, left: Any, b: View) -> None:
     x = tf32(x) if operand.dtype == np.float32 and a is None else x
     y = float32(b)
     if out.dtype == np.float32:
-        np.add(out, np.matmul(x, y), out=out)
+        np.add(out, np.matmul(x, y, out=_product(out.shape)), out=out)
     else:
         out[...] = (out.astype(np.float32) + x @ y).astype(out.dtype)
 

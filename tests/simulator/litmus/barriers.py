@@ -10,6 +10,7 @@ import jax.experimental.pallas.mosaic_gpu as plgpu
 import jax.numpy as jnp
 from jax import lax
 
+from course_lib.simulator import devices
 from tests.simulator.litmus.pair import Pair
 
 F32 = jnp.float32
@@ -105,10 +106,10 @@ def _signals(x, *, back):
     return _kernel(body, x, [plgpu.Barrier(), plgpu.Barrier()], **THREADS)
 
 
-def _skip(x, *, every):
+def _skip(x, *, every, nested=True):
     """Thread 2 must wait for both completions, too."""
 
-    def body(x_gmem, o_gmem, go, back):
+    def scope(go, back):
         t = lax.axis_index("t")
 
         @pl.when(t == 0)
@@ -122,7 +123,6 @@ def _skip(x, *, every):
             for _i in range(2):
                 plgpu.barrier_wait(go)
                 plgpu.barrier_arrive(back)
-            o_gmem[...] = x_gmem[...]
 
         @pl.when(t == 2)
         def _():
@@ -132,8 +132,21 @@ def _skip(x, *, every):
             if not every:
                 plgpu.barrier_arrive(back)
 
-    scratch = [plgpu.Barrier(), plgpu.Barrier(num_arrivals=2)]
-    return _kernel(body, x, scratch, num_threads=3, thread_name="t")
+    def body(x_gmem, o_gmem, *outer):
+        def write():
+            @pl.when(lax.axis_index("t") == 1)
+            def _():
+                o_gmem[...] = x_gmem[...]
+
+        if nested:
+            pl.run_scoped(scope, *barriers, collective_axes="t")
+            write()
+        else:
+            write()
+            scope(*outer)
+
+    barriers = [plgpu.Barrier(), plgpu.Barrier(num_arrivals=2)]
+    return _kernel(body, x, () if nested else barriers, num_threads=3, thread_name="t")
 
 
 def _arrivals(x, *, needed):
@@ -321,6 +334,71 @@ def _semaphore_race(x, *, first):
     return _kernel(body, x, (), grid=(2,), grid_names=("g",))
 
 
+def _greedy(x, *, give=True, n=232):
+    """Threads 0 and 1 want more registers, thread 2 gives some up."""
+
+    def body(x_gmem, o_gmem):
+        @pl.when(lax.axis_index("t") < 2)
+        def _():
+            plgpu.set_max_registers(n, action="increase")
+
+        @pl.when(lax.axis_index("t") == 2)
+        def _():
+            if give:
+                plgpu.set_max_registers(40, action="decrease")
+            o_gmem[...] = x_gmem[...]
+
+    return _kernel(body, x, (), num_threads=3, thread_name="t")
+
+
+def _many_threads(x, *, threads):
+    def body(x_gmem, o_gmem):
+        @pl.when(lax.axis_index("t") == 0)
+        def _():
+            o_gmem[...] = x_gmem[...]
+
+    return _kernel(body, x, (), num_threads=threads, thread_name="t")
+
+
+def _through_global(x, *, meet):
+    """Thread 1 reads the global memory that thread 0 has written."""
+
+    def body(x_gmem, o_gmem, ready):
+        @pl.when(lax.axis_index("t") == 0)
+        def _():
+            o_gmem[0] = x_gmem[0] * 2
+            if meet:
+                plgpu.barrier_arrive(ready)
+
+        @pl.when(lax.axis_index("t") == 1)
+        def _():
+            if meet:
+                plgpu.barrier_wait(ready)
+            o_gmem[1] = o_gmem[0]
+
+    return _kernel(body, x, [plgpu.Barrier()], **THREADS)
+
+
+def _devices(x, *, wait):
+    """Two devices write into each other's memory, and read what came."""
+
+    def body(x_ref, o_ref, sem):
+        other = 1 - lax.axis_index("x")
+        plgpu.remote_ref(o_ref, other)[...] = x_ref[...]
+        pl.semaphore_signal(sem, device_id=other)
+        if wait:
+            pl.semaphore_wait(sem)
+        o_ref[...] = o_ref[...] * 2
+        if not wait:
+            pl.semaphore_wait(sem)
+
+    def shard(x):
+        return _kernel(body, x, [plgpu.SemaphoreType.REGULAR])
+
+    spec = jax.sharding.PartitionSpec("x")
+    return jax.shard_map(shard, mesh=devices(2), in_specs=spec, out_specs=spec, check_vma=False)(x)
+
+
 P = functools.partial
 ROWS = (((3, 128), "float32"),)
 TWO = (((2, 128), "float32"),)
@@ -333,6 +411,11 @@ PAIRS = [
          TWO, name="blocks read"),
     Pair("data-race", P(_semaphore_race, first=False), P(_semaphore_race, first=True), TWO,
          name="semaphore"),
+    Pair("data-race", P(_through_global, meet=False), P(_through_global, meet=True), TWO,
+         ("o_gmem", "plgpu.Barrier:"), name="global memory"),
+    Pair("data-race", P(_devices, wait=False), P(_devices, wait=True), TWO,
+         ("device 0", "device 1", "semaphore_signal"), name="devices",
+         reference=lambda x: x[::-1] * 2),
     Pair("barrier-overrun", P(_queue, back_pressure=False), _queue, (((4, 128), "float32"),),
          name="queue"),
     Pair("barrier-overrun", P(_signals, back=False), P(_signals, back=True), (TILE,), ("ping",)),
@@ -340,6 +423,8 @@ PAIRS = [
          (TILE,), ("barrier",)),
     Pair("barrier-unwaited-at-exit", P(_queue, last_wait=False), _queue,
          (((4, 128), "float32"),), ("consumed",)),
+    Pair("barrier-unwaited-at-exit", P(_skip, every=False, nested=False),
+         P(_skip, every=True, nested=False), (TILE,), ("1 of them",), name="by one thread"),
     Pair("barrier-skipped-phase", P(_skip, every=False), P(_skip, every=True), (TILE,), ("go",)),
     Pair("barrier-arrivals-pending", P(_half_way, whole=False), P(_half_way, whole=True), (TILE,),
          ("1 of 2",)),
@@ -362,6 +447,11 @@ PAIRS = [
     Pair("out-of-bounds", P(_bounds, rows=100), P(_bounds, rows=64), (TILE,), ("x_gmem", "128")),
     Pair("exception", P(_raises, shape=(64,)), P(_raises, shape=(128,)), (TILE,), ("TypeError",)),
     Pair("over-capacity", P(_capacity, stages=4), P(_capacity, stages=3), (TILE,), ("232,448",)),
+    Pair("over-capacity", P(_many_threads, threads=9), P(_many_threads, threads=8), (TILE,),
+         ("1,152 lanes",), name="lanes", reference=lambda x: x),
+    Pair("deadlock", P(_greedy, give=False), _greedy, (TILE,), ("232 registers", "decrease"),
+         name="registers", reference=lambda x: x),
+    Pair("register-budget", P(_greedy, n=264), _greedy, (TILE,), ("24 to 256",)),
 ]  # fmt: skip
 
 __all__ = ["PAIRS", "jax"]

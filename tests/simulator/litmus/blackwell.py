@@ -181,6 +181,91 @@ def _cancel(x, *, wait, steps=8):
     )
 
 
+def _steals(x, *, cluster_axes=("c",), thread_axis="t"):
+    """Both blocks of a cluster, with two threads each, work on the same tile."""
+
+    def body(x_gmem, o_gmem):
+        @plgpu.dynamic_scheduling_loop(
+            grid_names=("g",), cluster_axes=cluster_axes, thread_axis=thread_axis
+        )
+        def _(info):
+            part = (info.index[0], lax.axis_index("c"), lax.axis_index("t"))
+            o_gmem[part] = x_gmem[part] + 1
+
+    mesh = {"grid": (5,), "grid_names": ("g",), "cluster": (2,), "cluster_names": ("c",),
+            "num_threads": 2, "thread_name": "t"}  # fmt: skip
+    return plgpu.kernel(body, out_type=x, **mesh)(x)
+
+
+def _two_threads_cancel(x, *, axes):
+    """Two threads ask for the next tile together, or each for itself."""
+
+    def body(x_gmem, o_gmem, result, answered, used):
+        half = lax.axis_index("t")
+
+        def work(carry):
+            index, _ = carry
+            plgpu.try_cluster_cancel(result, answered, collective_axes=axes)
+            o_gmem[index, half] = x_gmem[index, half] + 1
+            plgpu.barrier_wait(answered)
+            (index,), more = plgpu.query_cluster_cancel(result, ("g",))
+            plgpu.commit_smem()
+            plgpu.barrier_arrive(used)
+            plgpu.barrier_wait(used)
+            return index, more
+
+        lax.while_loop(lambda c: c[1], work, (lax.axis_index("g"), True))
+
+    scratch = [plgpu.TryClusterCancelResult(), plgpu.Barrier(num_arrivals=2),
+               plgpu.Barrier(num_arrivals=2)]  # fmt: skip
+    return plgpu.kernel(body, out_type=x, scratch_types=scratch, grid=(6,), grid_names=("g",),
+                        num_threads=2, thread_name="t")(x)  # fmt: skip
+
+
+def _pair_twice(a, b, *, meet):
+    """Two MMAs of a pair of blocks into the same accumulator, each read by both blocks."""
+
+    def body(a_gmem, b_gmem, o_gmem, a_smem, b_smem, acc, loaded, done, used):
+        rank = lax.axis_index("c")
+        for axis, (src, dst) in enumerate(((a_gmem, a_smem), (b_gmem, b_smem))):
+            plgpu.copy_gmem_to_smem(
+                src, dst, loaded, collective_axes="c",
+                leader_tracked=plgpu.CopyPartition.PARTITIONED(axis),
+            )  # fmt: skip
+        pl.when(rank == 0)(lambda: plgpu.barrier_wait(loaded))
+        for i in range(2):
+
+            @pl.when(rank == 0)
+            def _():
+                plgpu.tcgen05_mma(acc, a_smem, b_smem, done, accumulate=False, collective_axis="c")
+
+            plgpu.barrier_wait(done)
+            o_gmem[i, pl.ds(rank * 128, 128)] = plgpu.async_load_tmem(acc)
+            plgpu.wait_load_tmem()
+            if meet:
+                plgpu.barrier_arrive(used)
+                plgpu.barrier_wait(used)
+
+    return plgpu.kernel(
+        body,
+        out_type=jax.ShapeDtypeStruct((2, 256, 128), F32),
+        cluster=(2,),
+        cluster_names=("c",),
+        scratch_types=[
+            plgpu.SMEM((128, 64), F16, transforms=LAYOUT),
+            plgpu.SMEM((64, 64), F16, transforms=LAYOUT),
+            plgpu.TMEM((128, 128), F32, collective=True),
+            plgpu.Barrier(num_arrivals=2),
+            plgpu.Barrier(orders_tensor_core=True),
+            plgpu.ClusterBarrier(collective_axes=("c",), orders_tensor_core=True),
+        ],
+    )(a, b)
+
+
+def _both(a, b):
+    return jnp.stack([product(a, b)] * 2)
+
+
 def product(a, b, times=1):
     return times * (a.astype("float32") @ b.astype("float32"))
 
@@ -211,4 +296,13 @@ PAIRS = [
          name="tensor memory", reference=lambda x: x),
     Pair("cancel-result-early", P(_cancel, wait=False), P(_cancel, wait=True),
          (((8, 128), "float32"),), arch=ARCH, reference=lambda x: x + 1),
+    Pair("cluster-smem-reuse", P(_pair_twice, meet=False), P(_pair_twice, meet=True),
+         (((256, 64), "float16"), B), ("ClusterBarrier",), arch=ARCH, name="tensor memory",
+         reference=_both),
+    Pair("cancel-not-collective", P(_steals, cluster_axes=()), _steals,
+         (((5, 2, 2, 128), "float32"),), ("cluster_axes",), arch=ARCH, name="blocks",
+         reference=lambda x: x + 1),
+    Pair("cancel-not-collective", P(_two_threads_cancel, axes=()),
+         P(_two_threads_cancel, axes=("t",)), (((6, 2, 128), "float32"),),
+         ("collective_axes",), arch=ARCH, name="threads", reference=lambda x: x + 1),
 ]  # fmt: skip

@@ -116,11 +116,55 @@ def _leader_tracked(x, *, follower_waits, mode):
     return _kernel(body, x, scratch, (2, 64, 64))
 
 
+def _exchange(x, *, met=True, wait=True):
+    """Two blocks send each other a tile, into the memory that they have just read."""
+
+    def body(x_gmem, o_gmem, smem, loaded, came, meet):
+        rank = lax.axis_index("c")
+        plgpu.copy_gmem_to_smem(x_gmem.at[rank], smem, loaded)
+        plgpu.barrier_wait(loaded)
+        mine = smem[...] * 2
+        if met:
+            plgpu.barrier_arrive(meet)
+            plgpu.barrier_wait(meet)
+        plgpu.async_store_smem(mine, smem, came, cluster_idx=1 - rank, cluster_dim="c")
+        if wait:
+            plgpu.barrier_wait(came)
+        o_gmem[rank] = smem[...]
+        if not wait:
+            plgpu.barrier_wait(came)
+
+    transforms = (plgpu.TilingTransform((8, 32)), plgpu.SwizzleTransform(128))
+    scratch = [
+        plgpu.SMEM((64, 32), F32, transforms=transforms),
+        plgpu.Barrier(),
+        plgpu.Barrier(),
+        plgpu.ClusterBarrier(collective_axes=AXES),
+    ]
+    return _kernel(body, x, scratch, x.shape)
+
+
+def _neighbour(x, *, meet):
+    """Each block writes into the other one's shared memory with a plain store."""
+
+    def body(x_gmem, o_gmem, smem, barrier):
+        rank = lax.axis_index("c")
+        plgpu.cluster_ref(smem, {"c": 1 - rank})[...] = x_gmem[rank]
+        if meet:
+            plgpu.barrier_arrive(barrier)
+            plgpu.barrier_wait(barrier)
+        o_gmem[rank] = smem[...]
+
+    scratch = [plgpu.SMEM((64, 32), F32), plgpu.ClusterBarrier(collective_axes=AXES)]
+    return _kernel(body, x, scratch, x.shape)
+
+
 def _twice(x):
     return jax.numpy.stack([x, x])
 
 
 P = functools.partial
+TILES = ((2, 64, 32), "float32")
 PARTITIONED = plgpu.CopyPartition.PARTITIONED(0)
 REPLICATED = plgpu.CopyPartition.REPLICATED
 
@@ -140,4 +184,11 @@ PAIRS = [
     Pair("leader-tracked-wait", P(_leader_tracked, follower_waits=True, mode=REPLICATED),
          P(_leader_tracked, follower_waits=False, mode=REPLICATED), (((64, 64), "float32"),),
          arch="sm_100a", name="replicated", reference=_twice),
+    Pair("cluster-smem-reuse", P(_exchange, met=False), _exchange, (TILES,),
+         ("ClusterBarrier",), name="remote store", reference=lambda x: x[::-1] * 2),
+    Pair("read-before-arrival", P(_exchange, wait=False), _exchange, (TILES,),
+         ("barrier_wait",), name="remote store", reference=lambda x: x[::-1] * 2, differs=True),
+    Pair("data-race", P(_neighbour, meet=False), P(_neighbour, meet=True), (TILES,),
+         ("Give the two blocks a plgpu.ClusterBarrier",), name="neighbour",
+         reference=lambda x: x[::-1]),
 ]  # fmt: skip

@@ -184,7 +184,90 @@ def _global_slice(x, *, start):
     return _launch(body, x, scratch, out, grid=(1,), grid_names=("g",))
 
 
+def _two_copies(x, *, arrivals):
+    """Two copies arrive on one barrier before the wait."""
+
+    def body(x_gmem, o_gmem, a, b, loaded):
+        plgpu.copy_gmem_to_smem(x_gmem.at[0], a, loaded)
+        plgpu.copy_gmem_to_smem(x_gmem.at[1], b, loaded)
+        plgpu.barrier_wait(loaded)
+        o_gmem[...] = a[...] + b[...]
+
+    tile = plgpu.SMEM((128,), F32)
+    out = jax.ShapeDtypeStruct((128,), F32)
+    return _launch(body, x, [tile, tile, plgpu.Barrier(num_arrivals=arrivals)], out)
+
+
+def _past_the_end(x, *, mode):
+    """The second block's slice sticks out of the array by 32 rows."""
+
+    def body(x_gmem, o_gmem, smem, loaded):
+        rows = pl.ds(lax.axis_index("g") * 64, 64)
+        plgpu.copy_gmem_to_smem(x_gmem.at[rows], smem, loaded, oob_mode=mode)
+        plgpu.barrier_wait(loaded)
+        plgpu.copy_smem_to_gmem(smem, o_gmem.at[rows])
+        plgpu.wait_smem_to_gmem(0)
+
+    scratch = [plgpu.SMEM((64, 32), F32), plgpu.Barrier()]
+    out = jax.ShapeDtypeStruct((128, 32), F32)
+    return _launch(body, x, scratch, out, grid=(2,), grid_names=("g",))
+
+
+def _one_tile(x, *, start):
+    """A copy out of shared memory to columns of an array that is one tile wide."""
+
+    def body(x_gmem, o_gmem, smem, loaded):
+        plgpu.copy_gmem_to_smem(x_gmem, smem, loaded)
+        plgpu.barrier_wait(loaded)
+        columns = pl.ds(lax.axis_index("g") + start, 64)
+        plgpu.copy_smem_to_gmem(smem, o_gmem.at[:, columns])
+        plgpu.wait_smem_to_gmem(0)
+
+    transforms = (plgpu.TilingTransform((8, 64)), plgpu.SwizzleTransform(128))
+    scratch = [plgpu.SMEM((64, 64), jnp.float16, transforms=transforms), plgpu.Barrier()]
+    return _launch(body, x, scratch, grid=(1,), grid_names=("g",))
+
+
+def _gathers(x, *, by_tma, beyond=0):
+    """Every fifth row, by one copy or by a plain read."""
+
+    def body(x_gmem, o_gmem, smem, loaded):
+        rows = (lax.broadcasted_iota(jnp.int32, (16,), 0) * 5) % 64 + beyond
+        rows = plgpu.layout_cast(rows, plgpu.Layout.TMA_INDICES)
+        if by_tma:
+            plgpu.copy_gmem_to_smem(x_gmem.at[rows], smem, loaded)
+            plgpu.barrier_wait(loaded)
+            o_gmem[...] = smem[...]
+        else:
+            o_gmem[...] = x_gmem[rows]
+
+    scratch = [plgpu.SMEM((16, 32), F32), plgpu.Barrier()]
+    return _launch(body, x, scratch, jax.ShapeDtypeStruct((16, 32), F32))
+
+
+def _indexed(x, *, start, copy=False):
+    """A row by its number, which is computed."""
+
+    def body(x_gmem, o_gmem, smem, loaded):
+        row = lax.axis_index("g") + start
+        if copy:
+            plgpu.copy_gmem_to_smem(x_gmem.at[row], smem, loaded)
+            plgpu.barrier_wait(loaded)
+            o_gmem[...] = smem[...]
+        else:
+            o_gmem[...] = x_gmem[row]
+
+    out = jax.ShapeDtypeStruct((128,), F32)
+    scratch = [plgpu.SMEM((128,), F32), plgpu.Barrier()]
+    return _launch(body, x, scratch, out, grid=(1,), grid_names=("g",))
+
+
+def _padded(x):
+    return jnp.pad(x, ((0, 32), (0, 0)))
+
+
 P = functools.partial
+Fill = plgpu.OOBFillMode
 
 PAIRS = [
     Pair("missing-commit-smem", P(_store, commit=False), _store, (TILE,),
@@ -212,4 +295,27 @@ PAIRS = [
          (((8, 64), "float16"),)),
     Pair("unaligned-offset", P(_global_slice, start=4), P(_global_slice, start=8),
          (((16, 64), "float16"),), ("x_gmem",), name="global side"),
+    Pair("barrier-overrun", P(_two_copies, arrivals=1), P(_two_copies, arrivals=2),
+         (((2, 128), "float32"),), ("num_arrivals=2",), name="copies",
+         reference=lambda x: x.sum(0)),
+    Pair("out-of-bounds", P(_past_the_end, mode=Fill.PROMISE_IN_BOUNDS),
+         P(_past_the_end, mode=Fill.ZEROS), (((96, 32), "float32"),), ("promised",),
+         name="promise", reference=_padded),
+    Pair("out-of-bounds", P(_one_tile, start=64), P(_one_tile, start=0), (((64, 64), "float16"),),
+         ("lands on the first tile",), name="one tile", reference=lambda x: x),
+    Pair("uninitialized-read", P(_past_the_end, mode=Fill.UNDEFINED),
+         P(_past_the_end, mode=Fill.ZEROS), (((96, 32), "float32"),), name="undefined fill",
+         reference=_padded),
+    Pair("wrong-architecture", P(_gathers, by_tma=True), P(_gathers, by_tma=False),
+         (((64, 32), "float32"),), ("Blackwell",)),
+    Pair("out-of-bounds", P(_gathers, by_tma=True, beyond=60), P(_gathers, by_tma=True),
+         (((64, 32), "float32"),), ("gives noughts",), name="gather",
+         arch="sm_100a"),
+    Pair("out-of-bounds", P(_indexed, start=-1), P(_indexed, start=1), (((2, 128), "float32"),),
+         name="negative", reference=lambda x: x[1]),
+    Pair("out-of-bounds", P(_indexed, start=-1, copy=True), P(_indexed, start=1, copy=True),
+         (((2, 128), "float32"),), ("element -1",), name="negative copy",
+         reference=lambda x: x[1]),
+    Pair("out-of-bounds", P(_indexed, start=2, copy=True), P(_indexed, start=1, copy=True),
+         (((2, 128), "float32"),), ("element 2",), name="copy", reference=lambda x: x[1]),
 ]  # fmt: skip
