@@ -5,6 +5,7 @@
     explore.banks("WGMMA", 64, 64, bits=32, tile=(8, 32))
     explore.tmem(128, 64)
     explore.pipeline(stages=3)
+    explore.barriers("eager", order="0")               # arrivals, phases and waits, by steps
     explore.waves(order="tiled", width=4)
 
 Views are anywidget classes over JavaScript modules in this folder. They compute
@@ -15,6 +16,7 @@ saved notebook. `index.html` in this folder holds all of them without a notebook
 
 from __future__ import annotations
 
+from course_lib.explorer.barrier_widget import Barriers, barriers
 from course_lib.explorer.layout_widgets import (
     Banks,
     Pipelines,
@@ -31,12 +33,14 @@ from course_lib.explorer.wave_widget import Waves, waves
 
 __all__ = [
     "Banks",
+    "Barriers",
     "Pipelines",
     "Registers",
     "Smem",
     "Tmem",
     "Waves",
     "banks",
+    "barriers",
     "pipeline",
     "registers",
     "smem",

@@ -1,8 +1,8 @@
 // Bank conflicts: a store from a register layout to a ref, wavefront after wavefront.
-import { dtypeOf, renderView, withThousands } from "./kit.mjs";
+import { renderView, withThousands } from "./kit.mjs";
 import {
-  bankUses, checkRef, conflictReason, layoutCode, memoryMap, namedLayout, pythonTuple, refCode, transferOf,
-  transferSummary, viewShape,
+  bankUses, checkRef, conflictReason, dtypeOf, layoutCode, memoryMap, namedLayout, pythonTuple, refCode,
+  staggerOf, transferOf, transferSummary, viewShape,
 } from "./memory.mjs";
 import { LAYOUT_FIELD, REF_FIELDS, checkSize, memoryPanel, refOf } from "./shared_fields.mjs";
 
@@ -19,29 +19,39 @@ function studyBanks(state) {
   checkRef(ref);
   const map = memoryMap(ref);
   const layout = namedLayout(state.register_layout, viewShape(ref), ref.bits);
-  const transfer = transferOf(layout, ref, map);
-  const count = 4 * transfer.registers * transfer.fronts;
+  const transfer = transferOf(layout, ref, map, state.arch);
+  const count = 4 * transfer.turns * transfer.fronts;
   const front = ((state.front % count) + count) % count;
-  const at = [Math.floor(front / transfer.fronts / transfer.registers),
-    Math.floor(front / transfer.fronts) % transfer.registers, front % transfer.fronts];
+  const at = [Math.floor(front / transfer.fronts / transfer.turns),
+    Math.floor(front / transfer.fronts) % transfer.turns, front % transfer.fronts];
   const uses = bankUses(transfer, ...at);
   const s = { ref, map, transfer, count, front, at, uses, lanesOfWord: wordLanes(uses) };
   const memory = paintMemory(s);
   const degree = transfer.degrees[front];
   return {
     ...s, panels: [bankPanel(s, degree), memory],
-    legend: [[FREE, "a word asked for by one lane"], [SHARED, "by several lanes: broadcast"],
+    legend: [[FREE, "a word of one lane"],
+      [SHARED, transfer.form === "column" ? "of several lanes' elements" : "of several lanes: broadcast"],
       [CLASH, "in a bank asked for several words: conflict"], ["var(--mgx-empty)", "not in this wavefront"]],
     sentence: transferSummary(transfer),
     table: [
-      ["Wavefront", `${front + 1} of ${withThousands(count)}: warp ${at[0]}, register ${at[1]}, ` +
-        `lanes ${at[2] * transfer.lanes} to ${(at[2] + 1) * transfer.lanes - 1}`],
+      ["Wavefront", `${front + 1} of ${withThousands(count)}: warp ${at[0]}, ${whatMoves(transfer, at)}`],
+      ["Instruction", { vector: "st.shared", row: "stmatrix", column: "stmatrix.trans" }[transfer.form]],
       ["This wavefront", conflictReason(transfer, ...at)],
       ["Degree", `${degree} here, ${transfer.degree} at worst; ${withThousands(transfer.wavefronts)} ` +
         `wavefronts instead of ${withThousands(transfer.least)}`],
     ],
-    code: bankCode(state, ref, shape),
+    code: bankCode(state, ref, shape, transfer),
   };
+}
+
+/** "register 3, lanes 0 to 15" of a wavefront. */
+function whatMoves({ groups, slotLanes, lanes }, [, turn, front]) {
+  const registers = groups[turn];
+  const own = [...new Set(slotLanes.slice(front * lanes, (front + 1) * lanes))].sort((a, b) => a - b);
+  const straight = own.at(-1) - own[0] === own.length - 1;
+  const which = straight ? `lanes ${own[0]} to ${own.at(-1)}` : `lanes ${own[0]}, ${own[1]}, ${own[2]}, ... ${own.at(-1)}`;
+  return `register${registers.length > 1 ? "s" : ""} ${registers.join(" and ")}, ${which}`;
 }
 
 function wordLanes(uses) {
@@ -119,18 +129,25 @@ function describeUse({ bank, words, lanes }) {
   return `Bank ${bank} is asked for ${who.join("; ")}${end}.`;
 }
 
-function bankCode(state, ref, shape) {
+/** Loads the registers from the ref and stores them back, as JAX does both. */
+function bankCode(state, ref, shape, transfer) {
   const dtype = dtypeOf(ref.bits);
   const view = ref.permutation ? "x_smem.transpose((1, 0))" : "x_smem";
+  const refused = transfer.degree > 1 && !staggerOf(transfer);
+  const store = refused ? `plgpu.store(view, x, optimized=False)  # has bank conflicts` : "view[...] = x";
+  if (transfer.splat) return "";
   return `import jax
 import jax.numpy as jnp
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
 layout = ${layoutCode(state.register_layout, shape, ref.bits)}
 
-def body(x_gmem, o_gmem, x_smem):
-    x = plgpu.load(x_gmem, layout=layout, optimized=False)
-    ${view}[...] = x
+def body(x_gmem, o_gmem, x_smem, barrier):
+    plgpu.copy_gmem_to_smem(x_gmem, x_smem, barrier)
+    plgpu.barrier_wait(barrier)
+    view = ${view}
+    x = plgpu.load(view, layout=layout, optimized=False)
+    ${store}
     plgpu.commit_smem()
     plgpu.copy_smem_to_gmem(x_smem, o_gmem)
     plgpu.wait_smem_to_gmem(0)
@@ -138,9 +155,12 @@ def body(x_gmem, o_gmem, x_smem):
 kernel = plgpu.kernel(
     body,
     out_type=jax.ShapeDtypeStruct(${pythonTuple(ref.shape)}, jnp.${dtype}),
-    scratch_types=dict(x_smem=${refCode(ref, dtype)}),
+    scratch_types=dict(
+        x_smem=${refCode(ref, dtype)},
+        barrier=plgpu.Barrier(),
+    ),
 )
-x = jax.random.normal(jax.random.key(0), ${pythonTuple(shape)}).astype(jnp.${dtype})
+x = jax.random.normal(jax.random.key(0), ${pythonTuple(ref.shape)}).astype(jnp.${dtype})
 `;
 }
 
@@ -149,7 +169,7 @@ export const bankSpec = {
   label: "Bank conflicts: how a store from registers to shared memory goes",
   state: {
     register_layout: "WGMMA", rows: 64, columns: 64, bits: 16, tile_rows: 8, tile_columns: 64, swizzle: 128,
-    transposed: false, front: 0,
+    transposed: false, arch: "sm_90a", front: 0,
   },
   fields: [
     LAYOUT_FIELD,
@@ -157,6 +177,7 @@ export const bankSpec = {
     ["columns", "Columns", "number"],
     ["bits", "Element", [[8, "8 bits"], [16, "16 bits"], [32, "32 bits"]]],
     ...REF_FIELDS,
+    ["arch", "GPU", [["sm_90a", "Hopper"], ["sm_100a", "Blackwell"]]],
   ],
   step: "front",
   steps: (s) => s.count,
@@ -165,9 +186,9 @@ export const bankSpec = {
   pick(s, state, panel, cell) {
     if (panel !== 1) return null;
     const word = Math.floor((cell * s.ref.bits) / 32);
-    const { offsets, laneBytes, lanes } = s.transfer;
-    const place = offsets.findIndex((byte) => word * 4 >= (byte & ~3) && word * 4 < byte + laneBytes);
-    return place < 0 ? null : { front: Math.floor(place / lanes) };
+    const { words, lanes, perSlot } = s.transfer;
+    const place = words.indexOf(word);
+    return place < 0 ? null : { front: Math.floor(place / perSlot / lanes) };
   },
 };
 

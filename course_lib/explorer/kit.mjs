@@ -16,12 +16,6 @@ export function ramp(count) {
   });
 }
 
-const DTYPES = { 4: "int4", 8: "int8", 16: "bfloat16", 32: "float32" };
-
-export function dtypeOf(bits) {
-  return DTYPES[bits];
-}
-
 export function withThousands(number) {
   return String(number).replace(/\B(?=(\d{3})+$)/g, ",");
 }
@@ -68,6 +62,7 @@ function inkOn(colour) {
 
 const HEAD = 34; // room for the numbers along the top
 const SIDE = 46; // and at the left
+const MOVE_MS = 3600;
 const MANY = 256; // cells that stand out enough when all others are faint
 const MAX_HEIGHT = 430;
 const MAX_HEIGHT_FEW_ROWS = 620; // of up to 64 rows, whose numbers can then be read
@@ -81,6 +76,11 @@ class Panel {
     this.node = make("figure", { class: "mgx-panel" }, this.title, this.canvas);
   }
 
+  /** Room for the names of the rows. */
+  get side() {
+    return this.data.side ?? SIDE;
+  }
+
   show(data) {
     this.data = data;
     this.title.textContent = data.title;
@@ -92,7 +92,7 @@ class Panel {
   measure() {
     const { rows, cols } = this.data;
     const width = this.node.clientWidth || 480;
-    const cell = Math.min(this.data.widest ?? 34, (width - SIDE - 2) / cols);
+    const cell = Math.min(this.data.widest ?? 34, (width - this.side - 2) / cols);
     const most = (rows <= 64 ? MAX_HEIGHT_FEW_ROWS : MAX_HEIGHT) / rows;
     const height = Math.min(most, Math.max(Math.min(cell, this.data.tallest ?? 24), this.data.shortest ?? 12));
     this.cell = [cell, height];
@@ -121,7 +121,7 @@ class Panel {
     ctx.fillRect(0, 0, ...this.size);
     ctx.imageSmoothingEnabled = false;
     const [w, h] = this.cell;
-    ctx.drawImage(small, SIDE, HEAD, w * cols, h * rows);
+    ctx.drawImage(small, this.side, HEAD, w * cols, h * rows);
     this.paintLines(ctx);
     this.paintLabels(ctx);
     this.paintHeads(ctx);
@@ -133,10 +133,10 @@ class Panel {
     const [w, h] = this.cell;
     const lines = (stepRows, stepCols, colour, width) => {
       ctx.fillStyle = colour;
-      for (let c = 0; c <= cols; c += stepCols) ctx.fillRect(SIDE + c * w - width / 2, HEAD, width, h * rows);
-      for (let r = 0; r <= rows; r += stepRows) ctx.fillRect(SIDE, HEAD + r * h - width / 2, w * cols, width);
+      for (let c = 0; c <= cols; c += stepCols) ctx.fillRect(this.side + c * w - width / 2, HEAD, width, h * rows);
+      for (let r = 0; r <= rows; r += stepRows) ctx.fillRect(this.side, HEAD + r * h - width / 2, w * cols, width);
     };
-    if (w > 5 && h > 5) lines(1, 1, this.view.theme.back, 1);
+    if (w > 5 && h > 5 && !this.data.plain) lines(1, 1, this.view.theme.back, 1);
     if (blocks && blocks[0] * h > 5 && blocks[1] * w > 5) lines(...blocks, this.view.theme.back, w > 5 && h > 5 ? 3 : 1);
   }
 
@@ -152,7 +152,7 @@ class Panel {
       if (!text || size < 6.5) continue;
       ctx.font = `${size}px system-ui, sans-serif`;
       ctx.fillStyle = value[i] < 0 ? this.view.theme.muted : inkOn(palette[value[i]]);
-      ctx.fillText(text, SIDE + ((i % cols) + 0.5) * w, HEAD + (Math.floor(i / cols) + 0.5) * h);
+      ctx.fillText(text, this.side + ((i % cols) + 0.5) * w, HEAD + (Math.floor(i / cols) + 0.5) * h);
     }
   }
 
@@ -163,7 +163,7 @@ class Panel {
     ctx.fillStyle = this.view.theme.muted;
     ctx.textBaseline = "alphabetic";
     ctx.textAlign = "left";
-    ctx.fillText(colTitle, SIDE, 11);
+    ctx.fillText(colTitle, this.side, 11);
     ctx.fillText(rowTitle, 0, HEAD - 6);
     ctx.textAlign = "center";
     const every = (size, room, count) => {
@@ -172,11 +172,11 @@ class Panel {
       return step;
     };
     const stepCols = Math.max(every(w, 30, cols), this.data.colStep ?? 1);
-    for (let c = 0; c < cols; c += stepCols) ctx.fillText(colName(c), SIDE + (c + 0.5) * w, HEAD - 6);
+    for (let c = 0; c < cols; c += stepCols) ctx.fillText(colName(c), this.side + (c + 0.5) * w, HEAD - 6);
     ctx.textAlign = "right";
     ctx.textBaseline = "middle";
     const stepRows = every(h, 14, rows);
-    for (let r = 0; r < rows; r += stepRows) ctx.fillText(rowName(r), SIDE - 5, HEAD + (r + 0.5) * h);
+    for (let r = 0; r < rows; r += stepRows) ctx.fillText(rowName(r), this.side - 5, HEAD + (r + 0.5) * h);
   }
 
   /** Base and highlights: `marks` is {cells, faint}: outlined cells, and whether to dim the rest. */
@@ -212,7 +212,7 @@ class Panel {
     const { cols } = this.data;
     const [w, h] = this.cell;
     const room = 8; // of the outline around the cell
-    const x = Math.max(0, Math.floor((SIDE + (i % cols) * w - room) * dpr));
+    const x = Math.max(0, Math.floor((this.side + (i % cols) * w - room) * dpr));
     const y = Math.max(0, Math.floor((HEAD + Math.floor(i / cols) * h - room) * dpr));
     const wide = Math.min(this.base.width - x, Math.ceil((w + 2 * room) * dpr));
     const tall = Math.min(this.base.height - y, Math.ceil((h + 2 * room) * dpr));
@@ -226,8 +226,8 @@ class Panel {
     ctx.globalAlpha = 0.82;
     ctx.fillStyle = this.view.theme.back;
     ctx.beginPath();
-    ctx.rect(SIDE, HEAD, w * cols, h * rows);
-    for (const i of cells) ctx.rect(SIDE + (i % cols) * w, HEAD + Math.floor(i / cols) * h, w, h);
+    ctx.rect(this.side, HEAD, w * cols, h * rows);
+    for (const i of cells) ctx.rect(this.side + (i % cols) * w, HEAD + Math.floor(i / cols) * h, w, h);
     ctx.fill("evenodd");
     ctx.restore();
   }
@@ -241,7 +241,7 @@ class Panel {
       ctx.beginPath();
       for (const i of cells) {
         const grow = Math.max(0, 4 - Math.min(w, h)) / 2; // so that a small cell can be seen
-        ctx.rect(SIDE + (i % cols) * w - grow, HEAD + Math.floor(i / cols) * h - grow, w + 2 * grow, h + 2 * grow);
+        ctx.rect(this.side + (i % cols) * w - grow, HEAD + Math.floor(i / cols) * h - grow, w + 2 * grow, h + 2 * grow);
       }
       ctx.stroke();
     };
@@ -255,21 +255,21 @@ class Panel {
     const { rows, cols, moving } = this.data;
     const [w, h] = this.cell;
     ctx.fillStyle = this.view.theme.back;
-    ctx.fillRect(SIDE, HEAD, w * cols, h * rows);
+    ctx.fillRect(this.side, HEAD, w * cols, h * rows);
     ctx.imageSmoothingEnabled = false;
     const wide = cols / 8;
     for (let r = 0; r < rows; r++) {
       for (let chunk = 0; chunk < 8; chunk++) {
         const from = chunk ^ moving.phase(r, chunk);
         const x = (from + (chunk - from) * moving.t) * wide * w;
-        ctx.drawImage(this.small, chunk * wide, r, wide, 1, SIDE + x, HEAD + r * h, wide * w - 1, h);
+        ctx.drawImage(this.small, chunk * wide, r, wide, 1, this.side + x, HEAD + r * h, wide * w - 1, h);
       }
     }
   }
 
   under(event) {
     const box = this.canvas.getBoundingClientRect();
-    const c = Math.floor((event.clientX - box.left - SIDE) / this.cell[0]);
+    const c = Math.floor((event.clientX - box.left - this.side) / this.cell[0]);
     const r = Math.floor((event.clientY - box.top - HEAD) / this.cell[1]);
     const { rows, cols } = this.data;
     return r >= 0 && r < rows && c >= 0 && c < cols ? r * cols + c : -1;
@@ -280,9 +280,10 @@ class Panel {
 
 /**
  * A spec has: `name`, `label`, `state` (its keys with their defaults), `fields` ([key, label,
- * options or "number" or "check"]), and
+ * options or "number", "text" or "check"]), and
  * `study(state)`: {panels: [two], legend, sentence, table, code}; throws an Error in words;
  * `point(study, state, panel, cell)`: {marks: [cells, cells], faint, text, bits};
+ * `frame(study, state, t)`: the same while the right panel's cells move, `t` from 0 to 1;
  * `pick(study, state, panel, cell)`: what a click changes in the state, or null;
  * `stacked`: whether the panels lie one above the other;
  * `step`: the key that Page Up and Page Down and the buttons step through, with `steps(study)`.
@@ -359,6 +360,8 @@ class LayoutView {
     } else if (kind === "check") {
       input = make("input", { name: key, type: "checkbox" });
       return make("label", { class: "mgx-check" }, input, make("span", {}, label));
+    } else if (kind === "text") {
+      input = make("input", { name: key, type: "text", spellcheck: "false" });
     } else {
       input = make("input", { name: key, type: "number", step: "1" });
     }
@@ -423,6 +426,7 @@ class LayoutView {
     this.table.replaceChildren(...study.table.map(([name, value]) =>
       make("tr", {}, make("th", { scope: "row" }, name), make("td", {}, String(value)))));
     this.code.textContent = study.code;
+    this.code.parentElement.hidden = this.buttons.copy.hidden = !study.code;
     this.pointAt(this.cursor && this.cursor.cell < this.cells(this.cursor.panel) ? this.cursor : null);
   }
 
@@ -461,7 +465,8 @@ class LayoutView {
   step(by) {
     const { step } = this.spec;
     const count = this.spec.steps(this.study);
-    this.change({ [step]: (((this.state()[step] + by) % count) + count) % count });
+    const now = Math.min(this.state()[step], count - 1); // fields may have made it shorter
+    this.change({ [step]: (((now + by) % count) + count) % count });
   }
 
   // -- tools --
@@ -518,14 +523,29 @@ class LayoutView {
       return;
     }
     const from = performance.now();
+    const wanted = window.matchMedia("(prefers-reduced-motion: reduce)").matches ? 1 : MOVE_MS;
     const frame = (now) => {
-      const t = Math.min(1, Math.max(0, (now - from) / 1800));
+      const t = Math.min(1, Math.max(0, (now - from) / wanted));
+      if (this.spec.frame) this.showFrame(t);
       panel.data.moving = t < 1 ? { phase: moves, t: t * t * (3 - 2 * t) } : null;
       panel.paint();
       if (t < 1 && this.root.isConnected) this.frame = requestAnimationFrame(frame);
     };
     cancelAnimationFrame(this.frame);
     this.frame = requestAnimationFrame(frame);
+  }
+
+  /** What an animation says and marks at time `t`, 0 to 1; what was shown before comes back. */
+  showFrame(t) {
+    if (t === 1) {
+      this.pointAt(null);
+      return;
+    }
+    const found = this.spec.frame(this.study, this.state(), t);
+    this.inspector.textContent = found.text;
+    this.showBits(found.bits);
+    this.panels.forEach((panel, i) => (panel.marks = { cells: found.marks[i] }));
+    this.panels[0].paint({ cells: found.marks[0], faint: true });
   }
 
   // -- events --

@@ -2,7 +2,7 @@
 
     from course_lib import explore
     explore.smem(64, 128, tile=(8, 64), swizzle=128)
-    explore.registers("WGMMA", 64, 16, thread=5)
+    explore.registers("WGMMA", 64, 16, lane=5)
 
 All is computed in the browser (`memory.mjs` and the view's own module); a saved
 notebook shows the same from `course_lib.layouts`.
@@ -11,6 +11,7 @@ notebook shows the same from `course_lib.layouts`.
 from __future__ import annotations
 
 import base64
+import re
 from typing import Any
 
 import anywidget
@@ -24,7 +25,7 @@ from course_lib.explorer.bundle import FOLDER, bundle
 from course_lib.layouts.pipeline import Pipeline
 from course_lib.layouts.smem import SmemRef
 from course_lib.layouts.tiling import listed
-from course_lib.layouts.tmem import TmemRef
+from course_lib.layouts.tmem import TmemRef, parse
 
 __all__ = [
     "Banks",
@@ -126,7 +127,7 @@ class Registers(LayoutView):
       register_layout: a name of `course_lib.layouts.registers.CATALOG`.
       rows, columns, bits: of the array (of a vector: `columns`), and of an element.
       colour: "lane", "warp" or "register".
-      thread: the thread that is isolated, 0 to 127; -1 for none.
+      lane: the lane of the Pallas thread that is isolated, 0 to 127; -1 for none.
     """
 
     _esm = bundle("register_view.mjs")
@@ -136,12 +137,14 @@ class Registers(LayoutView):
     columns = traitlets.Int(32).tag(sync=True)
     bits = traitlets.Int(16).tag(sync=True)
     colour = traitlets.Unicode("lane").tag(sync=True)
-    thread = traitlets.Int(-1).tag(sync=True)
+    lane = traitlets.Int(-1).tag(sync=True)
 
     def drawing(self) -> pictures.Drawing:
         _one_of("colour", self.colour, ("lane", "warp", "register"))
         shape = pictures.shape_of(self.register_layout, self.rows, self.columns)
-        return pictures.register_view(self.register_layout, shape, self.bits, colour=self.colour)
+        return pictures.register_view(
+            self.register_layout, shape, self.bits, colour=self.colour, lane=self.lane
+        )
 
 
 class Banks(LayoutView):
@@ -152,6 +155,7 @@ class Banks(LayoutView):
       rows, columns, bits: of the array that is stored, and of an element.
       tile_rows, tile_columns, swizzle, transposed: of the ref, as in `Smem`. A transposed
         ref is allocated as (columns, rows).
+      arch: "sm_90a" (Hopper) or "sm_100a" (Blackwell).
       front: the wavefront that is shown, over all warps and registers.
     """
 
@@ -165,6 +169,7 @@ class Banks(LayoutView):
     tile_columns = traitlets.Int(64).tag(sync=True)
     swizzle = traitlets.Int(128).tag(sync=True)
     transposed = traitlets.Bool(False).tag(sync=True)
+    arch = traitlets.Unicode("sm_90a").tag(sync=True)
     front = traitlets.Int(0).tag(sync=True)
 
     def ref(self) -> SmemRef:
@@ -173,7 +178,9 @@ class Banks(LayoutView):
         return _ref_of(self, *((columns, rows) if self.transposed else (rows, columns)))
 
     def drawing(self) -> pictures.Drawing:
-        return pictures.bank_view(self.register_layout, self.ref(), front=self.front)
+        return pictures.bank_view(
+            self.register_layout, self.ref(), front=self.front, arch=self.arch
+        )
 
 
 class Tmem(LayoutView):
@@ -184,6 +191,9 @@ class Tmem(LayoutView):
       columns, bits: of the array and of an element.
       packed: several elements of fewer than 32 bits in a column.
       collective: of an MMA that two blocks share.
+      more: further arrays of the kernel: "128x64x32, 128x64x16p" (rows x columns x bits, p for
+        packed).
+      shown: the array on the left: 0 is the first.
       warp: only what this warp may read; -1 for all.
     """
 
@@ -194,17 +204,19 @@ class Tmem(LayoutView):
     bits = traitlets.Int(16).tag(sync=True)
     packed = traitlets.Bool(True).tag(sync=True)
     collective = traitlets.Bool(False).tag(sync=True)
+    more = traitlets.Unicode("").tag(sync=True)
+    shown = traitlets.Int(0).tag(sync=True)
     warp = traitlets.Int(-1).tag(sync=True)
 
     def drawing(self) -> pictures.Drawing:
-        return pictures.tmem_view(
-            TmemRef(
-                shape=(self.rows, self.columns),
-                bits=self.bits,
-                packed=self.packed and self.bits < 32,
-                collective=self.collective,
-            )
+        first = TmemRef(
+            shape=(self.rows, self.columns),
+            bits=self.bits,
+            packed=self.packed and self.bits < 32,
+            collective=self.collective,
         )
+        refs = [first, *parse(self.more, collective=self.collective)]
+        return pictures.tmem_view(refs, shown=self.shown)
 
 
 class Pipelines(LayoutView):
@@ -212,6 +224,7 @@ class Pipelines(LayoutView):
 
     Attributes:
       steps, stages, latency, issue, mma: as in `course_lib.layouts.pipeline.Pipeline`.
+      work: what a step does with its load.
     """
 
     _esm = bundle("pipeline_view.mjs")
@@ -221,22 +234,25 @@ class Pipelines(LayoutView):
     latency = traitlets.Int(8).tag(sync=True)
     issue = traitlets.Int(2).tag(sync=True)
     mma = traitlets.Int(4).tag(sync=True)
+    work = traitlets.Unicode("MMA").tag(sync=True)
 
     def drawing(self) -> pictures.Drawing:
-        return pictures.pipeline_view(
-            Pipeline(
-                steps=self.steps,
-                stages=self.stages,
-                latency=self.latency,
-                issue=self.issue,
-                mma=self.mma,
-            )
-        )
+        if not re.fullmatch(r"[\w -]{1,20}", self.work, re.ASCII):
+            raise CourseError("A step's work: name it in 1 to 20 letters.")
+        numbers = {n: getattr(self, n) for n in ("steps", "stages", "latency", "issue", "mma")}
+        return pictures.pipeline_view(Pipeline(**numbers), work=self.work)
 
 
 def pipeline(
-    stages: int = 3, *, steps: int = 12, latency: int = 8, issue: int = 2, mma: int = 4
-) -> Pipelines:
+    stages: int = 3,
+    *,
+    steps: int = 12,
+    latency: int = 8,
+    issue: int = 2,
+    mma: int = 4,
+    work: str = "MMA",
+    timeline: Any = None,
+) -> LayoutView:
     """A view of a software pipeline: what each slot does, and when the tensor cores work.
 
     Args:
@@ -244,12 +260,20 @@ def pipeline(
       steps: steps along K.
       latency: from the issue of a load to its arrival, in any unit of time.
       issue: between the issues of two loads, at least.
-      mma: how long the computation of a step takes.
+      mma: how long the work of a step takes.
+      work: what that is, as "copy out".
+      timeline: of a kernel of your own, `simulate(kernel, x, timeline=True).timeline`: shows
+        that instead of a model, with your lines of code.
 
     Raises:
-      CourseError: a number that does not fit.
+      CourseError: a number that does not fit, or no timeline.
     """
-    return _checked(Pipelines(steps=steps, stages=stages, latency=latency, issue=issue, mma=mma))
+    if timeline is not None:
+        from course_lib.explorer import timeline_widget
+
+        return timeline_widget.view(timeline)
+    numbers = {"steps": steps, "stages": stages, "latency": latency, "issue": issue, "mma": mma}
+    return _checked(Pipelines(**numbers, work=work))
 
 
 def smem(
@@ -296,7 +320,7 @@ def registers(
     *,
     bits: int = 16,
     colour: str = "lane",
-    thread: int | None = None,
+    lane: int | None = None,
 ) -> Registers:
     """A view of a register layout: who holds what.
 
@@ -304,13 +328,13 @@ def registers(
       layout: a name, as "WGMMA" for `plgpu.Layout.WGMMA`.
       rows, columns, bits: of the array (a vector has `columns` elements), and of an element.
       colour: "lane", "warp" or "register".
-      thread: the thread to isolate, 0 to 127.
+      lane: the lane of the Pallas thread to isolate, 0 to 127.
 
     Raises:
       CourseError: the layout does not cover the array; says what it covers.
     """
-    if thread is not None and not 0 <= thread < 128:
-        raise CourseError(f"thread = {thread}: a warpgroup has threads 0 to 127.")
+    if lane is not None and not 0 <= lane < 128:
+        raise CourseError(f"lane = {lane}: a Pallas thread has lanes 0 to 127.")
     return _checked(
         Registers(
             register_layout=layout,
@@ -318,7 +342,7 @@ def registers(
             columns=columns,
             bits=bits,
             colour=colour,
-            thread=-1 if thread is None else thread,
+            lane=-1 if lane is None else lane,
         )
     )
 
@@ -332,6 +356,7 @@ def banks(
     tile: tuple[int, int] | None = (8, 64),
     swizzle: int | None = 128,
     transposed: bool = False,
+    arch: str = "sm_90a",
 ) -> Banks:
     """A view of the bank conflicts of a store from registers to shared memory.
 
@@ -339,6 +364,7 @@ def banks(
       layout: of the registers, a name, as "WGMMA".
       rows, columns, bits: of the array that is stored, and of an element.
       tile, swizzle, transposed: of the ref, as in `smem`.
+      arch: "sm_90a" (Hopper) or "sm_100a" (Blackwell), whose stmatrix turns 8-bit elements.
 
     Raises:
       CourseError: the settings do not fit together; says what would.
@@ -351,6 +377,7 @@ def banks(
             bits=bits,
             **_tile_traits(tile, swizzle),
             transposed=transposed,
+            arch=arch,
         )
     )
 
@@ -362,6 +389,7 @@ def tmem(
     bits: int = 16,
     packed: bool = True,
     collective: bool = False,
+    more: str = "",
 ) -> Tmem:
     """A view of an array in tensor memory.
 
@@ -369,12 +397,22 @@ def tmem(
       rows, columns, bits: of the array: 128 or 64 rows; and of an element.
       packed: several elements of fewer than 32 bits in a column.
       collective: of an MMA that two blocks share.
+      more: further arrays of the kernel, which share its allocation: "128x64x32, 128x64x16p"
+        (rows x columns x bits, p for packed).
 
     Raises:
       CourseError: tensor memory cannot hold it; says what it could.
     """
-    view = Tmem(rows=rows, columns=columns, bits=bits, packed=packed, collective=collective)
-    return _checked(view)
+    return _checked(
+        Tmem(
+            rows=rows,
+            columns=columns,
+            bits=bits,
+            packed=packed,
+            collective=collective,
+            more=more,
+        )
+    )
 
 
 def _checked[V: LayoutView](view: V) -> V:

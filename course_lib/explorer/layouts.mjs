@@ -94,6 +94,45 @@ export function assign(costs, workers, dynamic) {
   return { worker, start, end: start.map((from, i) => from + costs[i]) };
 }
 
+/** What `count` tiles cost: 1 to 1 + spread / 100. */
+export function tileCosts(count, spread) {
+  if (spread < 0) {
+    throw new Error(`spread = ${spread} is negative: 0 stands for tiles that cost the same.`);
+  }
+  const mixed = (i) => [[2654435761, 15], [2246822519, 13]].reduce((value, [factor, shift]) => {
+    const next = Math.imul(value, factor) >>> 0;
+    return (next ^ (next >>> shift)) >>> 0;
+  }, i + 1);
+  return range(count).map((i) => 1 + (spread / 100) * (mixed(i) / 2 ** 32));
+}
+
+/** {blocks, limit}: how many blocks fit on an SM. See grid.residency. */
+export function residency({ smem_bytes = 0, threads = 128, registers = 0 }) {
+  for (const [name, value, most] of [["smem_bytes", smem_bytes, 227 * 1024], ["threads", threads, 1024],
+    ["registers", registers, 255]]) {
+    if (!(value >= 0 && value <= most) || (name === "threads" && !value)) {
+      throw new Error(`${name} = ${value} does not fit: a block has up to ${withCommas(most)}.`);
+    }
+  }
+  const warps = Math.ceil(threads / 32);
+  const ofWarp = Math.ceil((registers * 32) / 256) * 256;
+  const fits = [
+    ["shared memory", Math.floor((228 * 1024) / (smem_bytes + 1024))],
+    ["threads", Math.floor(2048 / (32 * warps))],
+    ["blocks", 32],
+    ...(registers ? [["registers", Math.floor(65536 / (ofWarp * warps))]] : []),
+  ];
+  const least = Math.min(...fits.map(([, blocks]) => blocks));
+  if (!least) {
+    throw new Error(
+      `A block of ${threads} lanes with ${registers} registers each does not fit: an SM has 65,536 registers.`,
+    );
+  }
+  const name = fits.some(([n, blocks]) => n !== "blocks" && blocks === least)
+    ? fits.find(([, blocks]) => blocks === least)[0] : "blocks";
+  return { blocks: least, limit: name };
+}
+
 // ---- what a wave reads ----
 
 /** Distinct tile rows of A, tile columns of B and tiles of C that some tiles touch. */

@@ -276,6 +276,69 @@ function m64CollectiveNative(columns, vector = 1) {
   return tiledLayout([[64, columns], [32, columns / 2], [vector]], [-4, -5], [-3]);
 }
 
+function mmaWarps(name, shape) {
+  const rows = { MMA_LHS: 16, MMA_ACC: 16 }[name] ?? 0;
+  const columns = { MMA_RHS: 8, MMA_ACC: 8 }[name] ?? 0;
+  const fits = (warps) =>
+    (!rows || shape.at(-2) % (rows * warps) === 0) &&
+    (!columns || shape.at(-1) % ((columns * WARPS) / warps) === 0);
+  return [4, 2, 1].find(fits) ?? 4;
+}
+
+function mmaLhs(bits, warps) {
+  const per = Math.max(32 / bits, 1);
+  const half = 4 * per;
+  return tiledLayout([[warps * 16, 2 * half], [16, half], [8, half], [per]], [-7, same(WARPS / warps)], [-3, -2]);
+}
+
+function mmaRhs(bits, warps) {
+  const per = Math.max(32 / bits, 1);
+  const tiles = [[8 * per, (WARPS / warps) * 8], [4 * per, 8], [per, 1]];
+  return tiledLayout(tiles, [same(warps), -5], [-3, -4], -2);
+}
+
+function mmaAcc(warps) {
+  return tiledLayout([[warps * 16, (WARPS / warps) * 8], [16, 8], [8, 8], [2]], [-7, -6], [-3, -2]);
+}
+
+function copyLayout(shape, bits, swizzle) {
+  const minor = (swizzle * 8) / bits;
+  const [rows, columns] = tiledShape([[8, minor]], shape).slice(-4, -2);
+  const warp = [[4, 1], [2, 2], [1, 4]].find(([r, c]) => rows % r === 0 && columns % c === 0);
+  if (!warp || (rows % 2 === 0 && rows % 4 && columns % 2)) {
+    throw new Error(
+      `${pythonTuple(shape)} makes ${rows} x ${columns} tiles of (8, ${minor}): 4 warps cannot share ` +
+        "them evenly. Take a multiple of 4 tiles.",
+    );
+  }
+  const [down, across, vector, steps] = copyLanes(rows / warp[0], columns / warp[1], bits, swizzle);
+  const inner = [down * 8, across * minor];
+  const tiles = [[warp[0] * inner[0], warp[1] * inner[1]], inner, [8, minor], [8 / steps, minor], [vector]];
+  return tiledLayout(tiles, [-9, -8], [-7, -6, -3, -2]);
+}
+
+/** Tiles that a warp copies at once, elements a lane copies, steps a tile takes. */
+function copyLanes(rows, columns, bits, swizzle) {
+  const perThread = Math.min(16, (8 * swizzle) / LANES);
+  let [down, across, scale] = [1, 1, 16 / perThread];
+  for (; scale > 1 && columns % 2 === 0; columns /= 2) [scale, across] = [scale / 2, across * 2];
+  for (; scale > 1 && rows % 2 === 0; rows /= 2) [scale, down] = [scale / 2, down * 2];
+  const vector = (perThread * across * down * 8) / bits;
+  return [down, across, vector, Math.max(1, Math.floor((8 * ((swizzle * 8) / bits)) / (vector * LANES)))];
+}
+
+function copySwizzle(shape, bits) {
+  for (const swizzle of SWIZZLES) {
+    try {
+      copyLayout(shape, bits, swizzle);
+      return swizzle;
+    } catch {
+      continue;
+    }
+  }
+  return SWIZZLES[0];
+}
+
 /** The layout of what a reduction along an axis of the first tile leaves. */
 export function reduceLayout(layout, axis) {
   const tile = tileShape(layout);
@@ -332,6 +395,9 @@ export const CATALOG = {
     () => tiledLayout([[64, 8], [16, 8], [8, 8], [2, 2], [2, 1]], [-10], [-6, -3, -5], -2),
     "plgpu.Layout.WGMMA_TRANSPOSED",
     "WGMMA with pairs of rows in a register, to store into a transposed ref"),
+  _WGMMA_ACC_32BIT: entry(
+    () => tiledLayout([[64, 8], [16, 8], [8, 8], [2], [1]], [-8], [-4, -3]), "plgpu.Layout._WGMMA_ACC_32BIT",
+    "WGMMA with an element a register: what JAX gives 32-bit accumulators"),
   WGMMA_8BIT: entry(() => tiledLayout([[64, 16], [16, 16], [8, 16], [4]], [-7], [-3, -2]),
     "plgpu.Layout.WGMMA_8BIT", "8-bit A operands of wgmma"),
   WGMMA_UPCAST_2X: entry(
@@ -365,7 +431,24 @@ export const CATALOG = {
   TMA_INDICES_4: entry(() => tiledLayout([[4]], [same(4)], [same(32)]),
     "plgpu.Layout.TMA_INDICES_4",
     "row numbers of a TMA gather: the same 4 in every thread", 1),
+  SMEM_GMEM_COPY: entry((shape, bits) => copyLayout(shape, bits, copySwizzle(shape, bits)),
+    "plgpu.Layout.SMEM_GMEM_COPY({shape}, jnp.{dtype}, {swizzle})",
+    "copies between GMEM and swizzled tiles, 16 bytes a lane, without conflicts"),
+  MMA_LHS: entry((shape, bits) => mmaLhs(bits, mmaWarps("MMA_LHS", shape)),
+    "plgpu.Layout.MMA_LHS(jnp.{dtype}, m_warps={warps})",
+    "left operands of mma.sync (Ampere and later; each warp multiplies on its own)"),
+  MMA_RHS: entry((shape, bits) => mmaRhs(bits, mmaWarps("MMA_RHS", shape)),
+    "plgpu.Layout.MMA_RHS(jnp.{dtype}, m_warps={warps})",
+    "right operands of mma.sync: neighbours along K share a register"),
+  MMA_ACC: entry((shape) => mmaAcc(mmaWarps("MMA_ACC", shape)),
+    "plgpu.Layout.MMA_ACC(jnp.{dtype}, m_warps={warps})", "accumulators of mma.sync"),
 };
+
+const DTYPES = { 4: "int4", 8: "int8", 16: "bfloat16", 32: "float32" };
+
+export function dtypeOf(bits) {
+  return DTYPES[bits];
+}
 
 function entry(make, code, what, rank = 2) {
   return { make, code, what, rank };
@@ -495,10 +578,14 @@ export function placeParts({ registers, vector }, place) {
 
 export function layoutCode(name, shape, bits) {
   const known = CATALOG[name];
+  const copies = known.code.includes("{swizzle}");
   return known.code
     .replace("{shape}", pythonTuple(shape))
     .replace("{columns}", shape.at(-1))
-    .replace("{vector}", vectorLength(known.make(shape, bits)));
+    .replace("{vector}", vectorLength(known.make(shape, bits)))
+    .replace("{dtype}", dtypeOf(bits))
+    .replace("{warps}", mmaWarps(name, shape))
+    .replace("{swizzle}", copies ? copySwizzle(shape, bits) : "");
 }
 
 // ---- tensor memory ----
@@ -559,6 +646,36 @@ export function tmemLayout(ref) {
   return tiledLayout([[64, columns], [16, columns / 2], [packing]], [-5], [-4, -3]);
 }
 
+/** Refs of "rows x columns x bits" with an optional p for packed, comma-separated. */
+export function parseTmem(text, collective) {
+  return text.split(",").map((part) => part.trim()).filter(Boolean).map((part) => {
+    const found = /^(\d+)\s*x\s*(\d+)\s*x\s*(\d+)(p?)$/.exec(part);
+    if (!found) {
+      throw new Error(`'${part}' is no array of TMEM: write rows x columns x bits, as 128x64x32, and p for packed.`);
+    }
+    const [rows, columns, bits] = found.slice(1, 4).map(Number);
+    const ref = { shape: [rows, columns], bits, packed: found[4] === "p" && bits < 32, collective };
+    checkTmem(ref);
+    return ref;
+  });
+}
+
+/** {starts, end, allocated}: see tmem.allocate. */
+export function allocateTmem(refs) {
+  const starts = [];
+  let end = 0;
+  for (const ref of refs) {
+    starts.push(end);
+    end += Math.ceil(tmemColumns(ref) / 4) * 4;
+  }
+  if (end > TMEM_COLUMNS) {
+    throw new Error(
+      `${listWords(refs.map(tmemColumns), "and")} columns are ${end} together; TMEM has ${TMEM_COLUMNS}.`,
+    );
+  }
+  return { starts, end, allocated: Math.max(32, 2 ** Math.ceil(Math.log2(end))) };
+}
+
 export function tmemCode(ref, dtype) {
   const packed = ref.bits < 32 ? `, packed=${ref.packed ? "True" : "False"}` : "";
   const collective = ref.collective ? ", collective=True" : "";
@@ -568,32 +685,132 @@ export function tmemCode(ref, dtype) {
 // ---- bank conflicts ----
 
 /**
- * A store of an array between registers and shared memory. `offsets[(warp * registers + register)
- * * 32 + lane]` is where a lane's transfer begins, in bytes; `degrees[(warp * registers + register)
- * * fronts + front]` the most different words that a bank is asked for in that wavefront.
+ * A store of an array between registers and shared memory: see banks.Transfer. `offsets[(warp *
+ * registers + register) * 32 + lane]` is where a lane's register begins, in bytes. In each of
+ * `turns` turns a warp needs `fronts` wavefronts of `lanes` slots; `slotLanes` names their lanes,
+ * and `words[((warp * turns + turn) * slots + slot) * perSlot + i]` the words they touch.
+ * `degrees[(warp * turns + turn) * fronts + front]` is the most different words of a bank.
  */
-export function transferOf(layout, ref, map = memoryMap(ref)) {
+export function transferOf(layout, ref, map = memoryMap(ref), arch = "sm_90a") {
+  if (!ARCHS.includes(arch)) throw new Error(`arch = '${arch}' is none of 'sm_90a' or 'sm_100a'.`);
   const held = layoutElements(layout, map.shape);
   const bits = held.vector * ref.bits;
   checkVector(held.vector, bits);
-  const { registers, vector, elements } = held;
+  const places = map.bits;
+  const apart = distance(places, held, ref.bits);
+  const turned = apart ? columnsOf(layout, held, places, ref.bits) : null;
+  const columns = ref.bits === 8 && arch !== "sm_100a" ? null : turned;
+  if (apart && !columns) throw new Error(whyNot(held.vector, apart, turned));
+  const offsets = offsetsOf(held, places);
+  const laneBytes = bits / 8;
+  const lanes = LANES / Math.max(1, laneBytes / 4); // slots of a wavefront
+  const plainStarts = upTo(held.registers).map((r) =>
+    map.plain[held.elements[r * held.vector]] - map.plain[held.elements[0]]);
+  const moved = columns ?? vectorWords(held.registers, laneBytes, offsets);
+  const transfer = {
+    registers: held.registers, laneBytes, offsets, lanes, plainStarts, splat: layout.kind === "splat", ...moved,
+    turns: moved.groups.length, slots: moved.slotLanes.length, fronts: moved.slotLanes.length / lanes,
+  };
+  Object.assign(transfer, degreesOf(transfer));
+  const rows = layout.kind === "tiled" && transfer.degree === 1 && isRows(offsets, laneBytes);
+  return { ...transfer, form: columns ? "column" : rows ? "row" : "vector" };
+}
+
+const ARCHS = ["sm_90a", "sm_100a"];
+
+function offsetsOf({ registers, vector, elements }, places) {
   const offsets = new Int32Array(THREADS * registers);
   for (let thread = 0; thread < THREADS; thread++) {
+    const warp = thread >> 5;
     for (let register = 0; register < registers; register++) {
-      const place = (thread * registers + register) * vector;
-      const first = map.bits[elements[place]];
-      checkNeighbours(map.bits, elements, place, vector, ref.bits);
-      const warp = thread >> 5;
+      const first = places[elements[(thread * registers + register) * vector]];
       offsets[(warp * registers + register) * LANES + (thread & 31)] = first >> 3;
     }
   }
-  const laneBytes = bits / 8;
-  const transfer = {
-    registers, laneBytes, offsets,
-    lanes: LANES / Math.max(1, laneBytes / 4), // that share a wavefront
-    splat: layout.kind === "splat",
-  };
-  return { ...transfer, ...degreesOf(transfer, offsets) };
+  return offsets;
+}
+
+/** 0 where a register's elements are neighbours, else how far they are apart, in bits. */
+function distance(places, { vector, elements }, step) {
+  let worst = 0;
+  for (let p = 0; p < elements.length; p++) {
+    if (p % vector === 0) continue;
+    const by = places[elements[p]] - places[elements[p - 1]];
+    if (by !== step) worst = Math.max(worst, Math.abs(by));
+  }
+  return worst;
+}
+
+function whyNot(vector, apart, turned) {
+  const only = turned ? " (stmatrix turns 8-bit elements on Blackwell, sm_100a, only)" : "";
+  return (
+    `The ${vector} elements of a register are not neighbours in memory (they are up to ` +
+    `${apart / 8} bytes apart), so no store moves them${only}. For a transposed ref take ` +
+    "WGMMA_TRANSPOSED or TCGEN05_TRANSPOSED, else a tile whose last axis runs along the register."
+  );
+}
+
+function vectorWords(registers, laneBytes, offsets) {
+  const perSlot = Math.max(1, laneBytes / 4);
+  const words = new Int32Array(offsets.length * perSlot);
+  for (let i = 0; i < words.length; i++) words[i] = (offsets[Math.floor(i / perSlot)] >> 2) + (i % perSlot);
+  return { words, perSlot, slotLanes: upTo(LANES), groups: upTo(registers).map((r) => [r]) };
+}
+
+/** Whether each four lanes in a row hold 16 neighbouring bytes, 4 bytes each. */
+function isRows(offsets, laneBytes) {
+  if (laneBytes !== 4) return false;
+  return offsets.every((byte, i) => (i % 4 ? byte === offsets[i - 1] + 4 : byte % 16 === 0));
+}
+
+/** How stmatrix.trans moves the registers, or null: see layouts/matrices.py. */
+function columnsOf(layout, held, places, bits) {
+  const lanes = layout.kind === "tiled" ? layout.lane_dims : [];
+  if (lanes.length !== 2 || lanes.some((dim) => typeof dim !== "number")) return null;
+  if (bits === 8 && lanes[0] > lanes[1]) return null; // JAX has no such transfer
+  if (![8, 16].includes(bits) || held.vector * bits !== 32) return null;
+  const { registers, vector, elements } = held;
+  const at = (warp, lane, register, i) =>
+    places[elements[((warp * LANES + lane) * registers + register) * vector + i]];
+  for (let p = 0; p < elements.length; p++) {
+    const lane = Math.floor(p / (registers * vector)) % LANES;
+    const first = places[elements[p - (lane - (lane % 4)) * registers * vector]];
+    if (places[elements[p]] !== first + (lane >> 2) * bits) return null;
+    if (bits === 16 && lane < 4 && first % 128) return null;
+  }
+  const groups = bits === 16 ? upTo(registers).map((r) => [r]) : pairsOf(at, registers, vector);
+  if (!groups) return null;
+  const halves = [0, 1].map((half) => upTo(LANES).filter((lane) => (lane % 4) >> 1 === half));
+  const slots = bits === 16 ? upTo(LANES).map((lane) => [lane, 0])
+    : halves.flatMap((half) => [0, 1].flatMap((k) => half.map((lane) => [lane, k])));
+  const words = new Int32Array(WARPS * groups.length * slots.length * vector);
+  let place = 0;
+  for (let warp = 0; warp < WARPS; warp++) {
+    for (const group of groups) {
+      for (const [lane, k] of slots) {
+        for (let i = 0; i < vector; i++) words[place++] = at(warp, lane, group[k], i) >> 5;
+      }
+    }
+  }
+  return { words, perSlot: vector, slotLanes: slots.map(([lane]) => lane), groups };
+}
+
+/** Pairs of registers whose elements lie 8 bytes apart, or null. */
+function pairsOf(at, registers, vector) {
+  const byStart = new Map(upTo(registers).map((r) => [at(0, 0, r, 0), r]));
+  const evens = upTo(registers).filter((r) => at(0, 0, r, 0) % 128 === 0);
+  const pairs = evens.map((r) => [r, byStart.get(at(0, 0, r, 0) + 64)]);
+  if (2 * pairs.length !== registers || pairs.some(([, odd]) => odd === undefined)) return null;
+  for (let thread = 0; thread < THREADS; thread++) {
+    for (const [even, odd] of pairs) {
+      for (let i = 0; i < vector; i++) {
+        const [warp, lane] = [thread >> 5, thread & 31];
+        const first = at(warp, lane, even, i);
+        if (at(warp, lane, odd, i) !== first + 64 || (lane < 4 && first % 128)) return null;
+      }
+    }
+  }
+  return pairs;
 }
 
 function checkVector(vector, bits) {
@@ -609,71 +826,49 @@ function checkVector(vector, bits) {
   }
 }
 
-function checkNeighbours(bits, elements, place, vector, step) {
-  for (let i = 1; i < vector; i++) {
-    if (bits[elements[place + i]] - bits[elements[place + i - 1]] === step) continue;
-    let worst = 0; // over all registers, as numpy says it
-    for (let p = 0; p < elements.length; p++) {
-      if (p % vector) {
-        worst = Math.max(worst, Math.abs(bits[elements[p]] - bits[elements[p - 1]]));
-      }
-    }
-    throw new Error(
-      `The ${vector} elements of a register are not neighbours in memory (they are up to ` +
-        `${worst / 8} bytes apart), so no vector store moves them. For a transposed ref take ` +
-        "WGMMA_TRANSPOSED or TCGEN05_TRANSPOSED, else a tile whose last axis runs along the register.",
-    );
-  }
-}
-
-function degreesOf({ registers, laneBytes, lanes }, offsets) {
-  const fronts = LANES / lanes;
-  const degrees = new Uint8Array(WARPS * registers * fronts);
-  const words = Math.max(1, laneBytes / 4);
+function degreesOf({ turns, fronts, lanes, perSlot, words }) {
+  const degrees = new Uint8Array(WARPS * turns * fronts);
   const asked = Array.from({ length: BANKS }, () => []);
   let wavefronts = 0;
   let degree = 0;
   for (let front = 0; front < degrees.length; front++) {
     for (const bank of asked) bank.length = 0;
-    for (let lane = 0; lane < lanes; lane++) {
-      const first = offsets[front * lanes + lane] >> 2;
-      for (let word = first; word < first + words; word++) {
-        const bank = asked[word % BANKS];
-        if (!bank.includes(word)) bank.push(word);
-      }
+    for (let i = front * lanes * perSlot; i < (front + 1) * lanes * perSlot; i++) {
+      const bank = asked[words[i] % BANKS];
+      if (!bank.includes(words[i])) bank.push(words[i]);
     }
     degrees[front] = asked.reduce((most, bank) => Math.max(most, bank.length), 0);
     wavefronts += degrees[front];
     degree = Math.max(degree, degrees[front]);
   }
-  return { fronts, degrees, degree, wavefronts, least: degrees.length };
+  return { degrees, degree, wavefronts, least: degrees.length };
 }
 
 /** What each bank is asked for in one wavefront: [{bank, words, lanes}] in the order of banks. */
-export function bankUses(transfer, warp, register, front) {
-  const { registers, lanes, laneBytes, offsets } = transfer;
+export function bankUses(transfer, warp, turn, front) {
+  const { turns, slots, lanes, perSlot, words, slotLanes } = transfer;
   const byBank = new Map();
-  for (let lane = front * lanes; lane < (front + 1) * lanes; lane++) {
-    const first = offsets[(warp * registers + register) * LANES + lane] >> 2;
-    for (let word = first; word < first + Math.max(1, laneBytes / 4); word++) {
+  for (let slot = front * lanes; slot < (front + 1) * lanes; slot++) {
+    const first = ((warp * turns + turn) * slots + slot) * perSlot;
+    for (const word of words.subarray(first, first + perSlot)) {
       const bank = byBank.get(word % BANKS) ?? new Map();
       byBank.set(word % BANKS, bank);
-      bank.set(word, [...(bank.get(word) ?? []), lane]);
+      bank.set(word, (bank.get(word) ?? new Set()).add(slotLanes[slot]));
     }
   }
-  return [...byBank].sort(([a], [b]) => a - b).map(([bank, words]) => {
-    const sorted = [...words].sort(([a], [b]) => a - b);
-    return { bank, words: sorted.map(([word]) => word), lanes: sorted.map(([, own]) => own) };
+  return [...byBank].sort(([a], [b]) => a - b).map(([bank, found]) => {
+    const sorted = [...found].sort(([a], [b]) => a - b);
+    const own = sorted.map(([, lanesOfWord]) => [...lanesOfWord].sort((a, b) => a - b));
+    return { bank, words: sorted.map(([word]) => word), lanes: own };
   });
 }
 
 /** A wavefront in a sentence or two. */
-export function conflictReason(transfer, warp, register, front) {
-  const uses = bankUses(transfer, warp, register, front);
+export function conflictReason(transfer, warp, turn, front) {
+  const uses = bankUses(transfer, warp, turn, front);
   const worst = uses.reduce((a, b) => (b.words.length > a.words.length ? b : a));
   const asked = `${uses.length} of ${BANKS} banks are used`;
-  const shared = Math.max(1, ...uses.flatMap((use) => use.lanes.map((own) => own.length)));
-  const told = shared > 1 ? ` Up to ${shared} lanes share a word: a broadcast, no conflict.` : "";
+  const told = sharing(transfer, Math.max(1, ...uses.flatMap((use) => use.lanes.map((own) => own.length))));
   if (worst.words.length === 1) {
     return `No conflict: each bank is asked for one word; ${asked}.${told}`;
   }
@@ -684,6 +879,13 @@ export function conflictReason(transfer, warp, register, front) {
   );
 }
 
+/** What it means that `most` lanes have to do with one word. */
+function sharing({ form }, most) {
+  if (most === 1) return "";
+  if (form === "column") return ` A word is made of the elements of ${most} lanes: stmatrix.trans turns them.`;
+  return ` Up to ${most} lanes share a word: a broadcast, no conflict.`;
+}
+
 function lanesInWords(lanes) {
   const most = 6;
   if (lanes.length > most) return `lanes ${lanes.slice(0, most).join(", ")}, ... (${lanes.length}) want`;
@@ -692,9 +894,13 @@ function lanesInWords(lanes) {
 
 /** A way to transfer without conflicts where half of the lanes go ahead, or null. */
 export function staggerOf(transfer) {
-  const { registers } = transfer;
+  const { registers, form, plainStarts } = transfer;
+  if (form === "column") return null;
   for (let step = 1; step < registers; step *= 2) {
+    if (plainStarts[step] % (BANKS * 32) === 0) continue; // whole rows further: JAX does not look there
     for (let period = 2; registers % (step * period) === 0; period *= 2) {
+      const even = upTo(period).every((i) => plainStarts[i * step] === i * plainStarts[step]);
+      if (!even) continue; // several axes of the tiled array
       for (let group = 1; group <= 16; group *= 2) {
         for (let ahead = 1; ahead < period; ahead++) {
           const plan = { group, ahead, period, step };
@@ -730,15 +936,25 @@ function conflictsWhenStaggered({ registers, laneBytes, lanes, offsets }, plan) 
 /** The whole transfer in a sentence or two. */
 export function transferSummary(transfer) {
   if (transfer.splat) return "All elements are equal: any thread may store any of them.";
-  const plain =
-    `Each lane transfers ${transfer.laneBytes} bytes at once; ${transfer.least} wavefronts ` +
-    "without conflicts.";
+  const plain = `${instructionOf(transfer)}; ${transfer.least} wavefronts without conflicts.`;
   if (transfer.degree === 1) return `Free of bank conflicts. ${plain}`;
+  return `${transfer.degree}-way bank conflicts, ${transfer.wavefronts} wavefronts. ${plain} ${mended(transfer)}`;
+}
+
+function instructionOf({ form, laneBytes }) {
+  if (form === "vector") return `Each lane transfers ${laneBytes} bytes at once`;
+  const name = form === "row" ? "stmatrix" : "stmatrix.trans";
+  return `${name} moves matrices of 8 rows of 16 bytes, each in one wavefront`;
+}
+
+/** What JAX does about conflicts. */
+function mended(transfer) {
+  const refused = "so JAX refuses the transfer unless you pass optimized=False.";
+  if (transfer.form === "column") return `Nothing mends it, ${refused}`;
   const plan = staggerOf(transfer);
-  const mended = plan
-    ? `JAX staggers it: lanes l with l // ${plan.group} odd transfer the register ` +
-      `${plan.ahead * plan.step} further, which is free of conflicts.`
-    : "No staggering of two halves of the lanes mends it, so JAX refuses the transfer unless you " +
-      "pass optimized=False.";
-  return `${transfer.degree}-way bank conflicts, ${transfer.wavefronts} wavefronts. ${plain} ${mended}`;
+  if (!plan) return `No staggering of two halves of the lanes mends it, ${refused}`;
+  return (
+    `JAX staggers it: lanes l with l // ${plan.group} odd transfer the register ` +
+    `${plan.ahead * plan.step} further, which is free of conflicts.`
+  );
 }

@@ -27,6 +27,7 @@ VIEWS = {
     "banks": ("Bank conflicts", "bank_view.mjs", "bankSpec.state"),
     "tmem": ("Tensor memory", "tmem_view.mjs", "tmemSpec.state"),
     "pipeline": ("Pipelines", "pipeline_view.mjs", "pipelineSpec.state"),
+    "barriers": ("Barriers", "barrier_view.mjs", "barrierSpec.state"),
     "waves": ("Waves of blocks", "waves.mjs", None),
 }
 _NOT_STATE = {"comm", "layout", "tabbable", "tooltip"}

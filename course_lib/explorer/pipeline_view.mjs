@@ -43,18 +43,22 @@ export function pipelineWaits(p) {
 }
 
 export function pipelineSummary(p) {
+  const work = p.work ?? "MMA";
+  const [who, does, each, are] = work === "MMA" ? ["the tensor cores", "wait", "MMA", "are"]
+    : [`the ${work}`, "waits", work, "is"];
   const needed = stagesNeeded(p);
   const head =
-    `${p.steps} steps with ${p.stages} stage${p.stages === 1 ? "" : "s"} take ${totalOf(p)}; the ` +
-    `tensor cores wait ${pipelineWaits(p)} of it between the first MMA and the last.`;
+    `${p.steps} steps with ${p.stages} stage${p.stages === 1 ? "" : "s"} take ${totalOf(p)}; ${who} ` +
+    `${does} ${pipelineWaits(p)} of it between the first ${each} and the last.`;
   if (p.stages < needed) return `${head} Too shallow: ${needed} stages would hide the latency of the loads.`;
   if (p.issue > p.mma) return `${head} Memory cannot deliver faster: more stages do not help.`;
   const more = p.stages > needed ? `; ${needed} would do` : "";
-  return `${head} Deep enough: the tensor cores are the limit${more}.`;
+  return `${head} Deep enough: ${who} ${are} the limit${more}.`;
 }
 
 function studyPipeline(state) {
   checkPipeline(state);
+  if (!/^[\w -]{1,20}$/.test(state.work)) throw new Error("A step's work: name it in 1 to 20 letters.");
   const times = pipelineTimes(state);
   const cols = times.at(-1)[3];
   const slots = new Int16Array(state.stages * cols).fill(-1);
@@ -82,14 +86,15 @@ function studyPipeline(state) {
     panels: [
       { ...shared, title: "Slots of shared memory", rows: state.stages, value: slots, rowTitle: "slot",
         rowName: String, label: (i) => (stepOf[0][i] < 0 ? "" : String(stepOf[0][i])) },
-      { ...shared, title: "Loads issued, and MMAs", rows: 2, value: units, rowTitle: "unit",
-        rowName: (r) => ["TMA", "MMA"][r], label: (i) => (stepOf[1][i] < 0 ? "" : String(stepOf[1][i])) },
+      { ...shared, title: `Loads issued, and ${state.work === "MMA" ? "MMAs" : `the ${state.work}`}`, rows: 2, value: units, rowTitle: "unit",
+        rowName: (r) => ["TMA", state.work][r], side: state.work.length > 6 ? 90 : undefined, label: (i) => (stepOf[1][i] < 0 ? "" : String(stepOf[1][i])) },
     ],
-    legend: [[LOADING, "loading"], [FULL, "full, waits for the tensor cores"], [COMPUTING, "being computed on"],
+    legend: [[LOADING, "loading"], [FULL, state.work === "MMA" ? "full, waits for the tensor cores" : `full, waits for the ${state.work}`],
+      [COMPUTING, state.work === "MMA" ? "being computed on" : `in the ${state.work}`],
       ["var(--mgx-empty)", "empty"]],
     sentence: pipelineSummary(state),
     table: [
-      ["The tensor cores work", `${Math.round((100 * state.steps * state.mma) / cols)}% of the time from the first load to the last MMA`],
+      [state.work === "MMA" ? "The tensor cores work" : `The ${state.work} works`, `${Math.round((100 * state.steps * state.mma) / cols)}% of the time from the first load to the last ${state.work}`],
       ["Stages that hide the latency", String(stagesNeeded(state))],
     ],
     code: pipelineCode(state),
@@ -127,23 +132,24 @@ function pointPipeline(s, state, panel, cell) {
   const [issued, arrived, begins, ends] = s.times[k];
   const wait = begins > arrived ? ` It lies there for ${begins - arrived}.` : "";
   const before = k ? s.times[k - 1][3] : begins;
-  const starved = begins > before ? ` The tensor cores have waited ${begins - before} for it.` : "";
+  const starved = begins > before ? ` ${state.work === "MMA" ? "The tensor cores have" : `The ${state.work} has`} waited ${begins - before} for it.` : "";
   return {
     marks,
-    text: `Step ${k}, slot ${k % state.stages}: load issued at ${issued}, arrived at ${arrived}; MMA from ${begins} to ${ends}.${wait}${starved}`,
+    text: `Step ${k}, slot ${k % state.stages}: load issued at ${issued}, arrived at ${arrived}; ${state.work} from ${begins} to ${ends}.${wait}${starved}`,
   };
 }
 
 export const pipelineSpec = {
   name: "pipeline",
   label: "Pipelines: loads that hide behind the tensor cores",
-  state: { steps: 12, stages: 3, latency: 8, issue: 2, mma: 4 },
+  state: { steps: 12, stages: 3, latency: 8, issue: 2, mma: 4, work: "MMA" },
   fields: [
     ["stages", "Stages", "number"],
     ["steps", "Steps along K", "number"],
     ["latency", "Latency of a load", "number"],
     ["issue", "Time between loads", "number"],
-    ["mma", "Time of an MMA", "number"],
+    ["mma", "Time of a step's work", "number"],
+    ["work", "A step's work", "text"],
   ],
   stacked: true,
   study: studyPipeline,

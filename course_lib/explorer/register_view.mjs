@@ -1,7 +1,8 @@
 // Register layouts: who of 128 threads holds an element, and what a thread holds.
-import { EIGHT, dtypeOf, ramp, renderView, withThousands } from "./kit.mjs";
+import { EIGHT, ramp, renderView, withThousands } from "./kit.mjs";
 import {
-  CATALOG, layoutCode, layoutElements, layoutHolders, namedLayout, placeParts, pythonTuple,
+  CATALOG, dtypeOf, layoutCode, layoutElements, layoutHolders, namedLayout, placeParts, pythonTuple,
+  refCode,
 } from "./memory.mjs";
 import { LAYOUT_FIELD, checkSize } from "./shared_fields.mjs";
 
@@ -46,14 +47,14 @@ function studyRegisters(state) {
   const threads = Int16Array.from({ length: 128 }, (_, t) =>
     ({ warp: t >> 5, lane: t & 31, register: -1 })[state.colour]);
   const right = {
-    title: "The 128 threads of the warpgroup",
+    title: "The 128 lanes of the Pallas thread",
     rows: 16, cols: 8, value: threads, palette, label: (t) => String(t & 31), blocks: [4, 8],
-    rowTitle: "warp", colTitle: "lane, modulo 8", rowName: (r) => (r % 4 ? "" : String(r / 4)), colName: String,
+    rowTitle: "warp", colTitle: "lane of the warp, modulo 8", rowName: (r) => (r % 4 ? "" : String(r / 4)), colName: String,
   };
   return {
     ...s, panels: [left, right], legend: registerLegend(state.colour, palette, held.registers),
     sentence: `${state.register_layout}: ${CATALOG[state.register_layout].what}.`,
-    table: registerTable(s, state), code: registerCode(state, shape),
+    table: registerTable(s, state), code: registerCode(state, shape, held),
   };
 }
 
@@ -71,22 +72,34 @@ function registerLegend(colour, palette, registers) {
 function registerTable({ held, replication, splat }, state) {
   const bits = held.vector * state.bits * held.registers;
   return [
-    ["A thread holds", splat ? "1 value, which stands for all elements" :
+    ["A lane holds", splat ? "1 value, which stands for all elements" :
       `${withThousands(held.registers)} registers of ${held.vector} element${held.vector === 1 ? "" : "s"} ` +
       `(${(held.vector * state.bits) / 8} bytes): ${withThousands(bits / 8)} bytes = ${Math.ceil(bits / 32)} ` +
       "hardware registers of 32 bits"],
-    ["Each element is held by", replication === 1 ? "one thread" : `${replication} threads (replicated)`],
+    ["Each element is held by", replication === 1 ? "one lane" : `${replication} lanes (replicated)`],
   ];
 }
 
-function registerCode(state, shape) {
+function registerCode(state, shape, held) {
   const dtype = dtypeOf(state.bits);
-  return `import jax
+  const head = `import jax
 import jax.numpy as jnp
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
-layout = ${layoutCode(state.register_layout, shape, state.bits)}
+`;
+  const random = (sizes) => `x = jax.random.normal(jax.random.key(0), ${pythonTuple(sizes)}).astype(jnp.${dtype})\n`;
+  if (state.register_layout === "WG_SPLAT") {
+    return `${head}def body(x_gmem, o_gmem):
+    o_gmem[...] = jnp.full(${pythonTuple(shape)}, 1.5, jnp.${dtype})  # constants are splats; nothing casts to one
 
+kernel = plgpu.kernel(body, out_type=jax.ShapeDtypeStruct(${pythonTuple(shape)}, jnp.${dtype}))
+x = jnp.full(${pythonTuple(shape)}, 1.5, jnp.${dtype})
+`;
+  }
+  const layout = `layout = ${layoutCode(state.register_layout, shape, state.bits)}\n`;
+  const acrossRows = held.vector > 1 && held.elements[1] - held.elements[0] !== 1;
+  if (acrossRows) return head + layout + turnedCode(shape, state.bits, random);
+  return `${head}${layout}
 def body(x_gmem, o_gmem):
     x = plgpu.load(x_gmem, layout=layout, optimized=False)
     if hasattr(plgpu, "store"):  # jax 0.12 and later
@@ -95,8 +108,38 @@ def body(x_gmem, o_gmem):
         o_gmem[...] = x
 
 kernel = plgpu.kernel(body, out_type=jax.ShapeDtypeStruct(${pythonTuple(shape)}, jnp.${dtype}))
-x = jax.random.normal(jax.random.key(0), ${pythonTuple(shape)}).astype(jnp.${dtype})
-`;
+${random(shape)}`;
+}
+
+/** Registers whose elements lie below each other come from, and go to, a transposed ref. */
+function turnedCode([rows, columns], bits, random) {
+  const dtype = dtypeOf(bits);
+  const minor = [1024, 512, 256].map((row) => row / bits).find((wide) => rows % wide === 0) ?? rows;
+  const swizzle = [32, 64, 128].includes((minor * bits) / 8) ? (minor * bits) / 8 : null;
+  const ref = { shape: [columns, rows], bits, tiles: [[8, minor]], swizzle };
+  return `
+def body(x_gmem, o_gmem, x_smem, barrier):
+    plgpu.copy_gmem_to_smem(x_gmem, x_smem, barrier)
+    plgpu.barrier_wait(barrier)
+    turned = x_smem.transpose((1, 0))  # ${pythonTuple([rows, columns])}; moves no data
+    x = plgpu.load(turned, layout=layout, optimized=False)
+    if hasattr(plgpu, "store"):  # jax 0.12 and later
+        plgpu.store(turned, x, optimized=False)
+    else:
+        turned[...] = x
+    plgpu.commit_smem()
+    plgpu.copy_smem_to_gmem(x_smem, o_gmem)
+    plgpu.wait_smem_to_gmem(0)
+
+kernel = plgpu.kernel(
+    body,
+    out_type=jax.ShapeDtypeStruct(${pythonTuple([columns, rows])}, jnp.${dtype}),
+    scratch_types=dict(
+        x_smem=${refCode(ref, dtype)},
+        barrier=plgpu.Barrier(),
+    ),
+)
+${random([columns, rows])}`;
 }
 
 function indexWords(s, element) {
@@ -139,7 +182,7 @@ function describeThread(s, thread) {
   const listed = s.splat ? ["r0: every element"] : Array.from({ length: most }, (_, r) =>
     `r${r}: ${own.slice(r * vector, (r + 1) * vector).map((e) => indexWords(s, e)).join(" ")}`);
   const more = registers > most ? `; ... ${registers} registers` : "";
-  return `Thread ${thread}: warp ${thread >> 5}, lane ${thread & 31}. ${listed.join("; ")}${more}.`;
+  return `Lane ${thread} of the Pallas thread: warp ${thread >> 5}, lane ${thread & 31} of it. ${listed.join("; ")}${more}.`;
 }
 
 function pointRegisters(s, state, panel, cell) {
@@ -147,9 +190,9 @@ function pointRegisters(s, state, panel, cell) {
     const threads = holdersOf(s, cell).map(([t]) => t);
     return { marks: [[cell], threads], text: describeHolders(s, cell) };
   }
-  const thread = panel === 1 ? cell : state.thread;
+  const thread = panel === 1 ? cell : state.lane;
   if (thread < 0 || thread > 127) {
-    return { marks: [[], []], text: "Point at an element to see who holds it, at a thread to see what it holds. A click on a thread isolates it." };
+    return { marks: [[], []], text: "Point at an element to see who holds it, at a lane to see what it holds. A click on a lane isolates it." };
   }
   return {
     marks: [elementsOf(s, thread), [thread]],
@@ -161,20 +204,20 @@ function pointRegisters(s, state, panel, cell) {
 export const registerSpec = {
   name: "registers",
   label: "Register layouts: who holds what",
-  state: { register_layout: "WGMMA", rows: 64, columns: 32, bits: 16, colour: "lane", thread: -1 },
+  state: { register_layout: "WGMMA", rows: 64, columns: 32, bits: 16, colour: "lane", lane: -1 },
   fields: [
     LAYOUT_FIELD,
     ["rows", "Rows", "number"],
     ["columns", "Columns", "number"],
     ["bits", "Element", [[8, "8 bits"], [16, "16 bits"], [32, "32 bits"]]],
     ["colour", "Colour by", [["lane", "lane"], ["warp", "warp"], ["register", "register"]]],
-    ["thread", "Isolate thread (-1: none)", "number"],
+    ["lane", "Isolate lane, 0 to 127 (-1: none)", "number"],
   ],
   study: studyRegisters,
   point: pointRegisters,
   pick(s, state, panel, cell) {
     const thread = panel === 1 ? cell : holdersOf(s, cell)[0][0];
-    return { thread: thread === state.thread ? -1 : thread };
+    return { lane: thread === state.lane ? -1 : thread };
   },
 };
 

@@ -1,6 +1,6 @@
 // Shared memory: the logical matrix and its memory image side by side.
-import { EIGHT, dtypeOf, ramp, renderView, withThousands } from "./kit.mjs";
-import { bankOf, checkRef, memoryMap, pythonTuple, refCode } from "./memory.mjs";
+import { EIGHT, ramp, renderView, withThousands } from "./kit.mjs";
+import { bankOf, checkRef, dtypeOf, memoryMap, pythonTuple, refCode } from "./memory.mjs";
 import { REF_FIELDS, SIZE_FIELDS, checkSize, memoryPanel, refOf } from "./shared_fields.mjs";
 
 const CHUNK = 16;
@@ -138,6 +138,30 @@ function describeElement({ ref, map, columns }, element) {
   );
 }
 
+/** The XOR bit by bit, while the chunks move: what is read, what it becomes, where the chunk goes. */
+function frameSmem(s, state, t) {
+  const { ref, map } = s;
+  const kept = state.element >= 0 && state.element < map.size ? state.element : -1;
+  const element = kept >= 0 ? kept : Math.max(0, map.phase.findIndex((phase) => phase > 0));
+  const [names, before, xor, after] = addressBits(s, element);
+  const groups = { 32: 1, 64: 2, 128: 3 }[ref.swizzle];
+  const done = Math.floor(Math.min(0.999, Math.max(0, t - 0.1) / 0.75) * (groups + 1)); // bits written
+  const width = before[1].length;
+  const written = (i) => i < width - 4 - groups || i >= width - 4 || width - 4 - i <= done;
+  const show = ([name, bits, marked]) => [name, bits.map((bit, i) => (written(i) ? bit : "·")), marked.filter(written)];
+  const plain = map.plain[element] >> 3;
+  const from = (plain >> 4) & 7;
+  const row = `row ${plain >> 7} of memory`;
+  const text = t < 0.1
+    ? `The swizzle reads the lowest ${groups} bit${groups > 1 ? "s" : ""} of the row's number (bits 7 to ${6 + groups}) ...`
+    : `... and XORs ${groups > 1 ? "them" : "it"} into the chunk's number (bits 4 to ${3 + groups}): in ${row} ` +
+      `chunk ${from} goes to ${from} XOR ${map.phase[element]} = ${from ^ map.phase[element]}.`;
+  return {
+    text: `Element (${Math.floor(element / s.columns)}, ${element % s.columns}). ${text}`,
+    marks: [[element], []], bits: [names, before, show(xor), show(after)],
+  };
+}
+
 /** The bits of the address before, what is XORed, and after; those that the swizzle reads and writes. */
 function addressBits({ ref, map }, element) {
   if (!ref.swizzle) return [];
@@ -164,11 +188,12 @@ export const smemSpec = {
   fields: [
     ...SIZE_FIELDS, ...REF_FIELDS,
     ["colour", "Colour by", [["bank", "bank"], ["chunk", "16-byte chunk"], ["phase", "swizzle phase"], ["tile", "tile"], ["row", "row"]]],
-    ["after", "swizzled", "check"],
+    ["after", "after the swizzle", "check"],
   ],
   animate: "Moves the 16-byte chunks from where they were to where the swizzle puts them",
   study: studySmem,
   point: pointSmem,
+  frame: frameSmem,
   pick(s, state, panel, cell) {
     const element = panel === 1 && cell >= s.map.size ? -1 : elementAt(s, panel, cell);
     return { element: element === state.element ? -1 : element };

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from course_lib import figures
+from course_lib.diagnostics import CourseError
 from course_lib.figures import style
 from course_lib.layouts import grid
 from course_lib.layouts.units import bytes_in_words
@@ -20,6 +21,9 @@ from course_lib.layouts.units import bytes_in_words
 _NOW, _DONE, _LATER, _IN_L2 = "#0072b2", "#bcd9ec", "#eceff2", "#7d3c73"
 _A, _B = "#e69f00", "#009e73"
 _BAND_IN, _MARGIN_IN, _TEXT_IN = 0.7, 0.3, 1.2
+
+
+_ROOMY = grid.residency()
 
 
 @functools.lru_cache(maxsize=4)
@@ -36,6 +40,13 @@ class Study:
       matmul, order: the sizes, and which tile is computed when.
       concurrent: how many blocks run at a time.
       persistent: whether those are all the blocks that there are.
+      dynamic: whether they take the next tile when they are free, instead of taking turns.
+      spread: by how many percent the dearest tile costs more than the cheapest.
+      per_sm: how many blocks share an SM.
+      resident: how many could.
+
+    Raises:
+      CourseError: they do not fit on the SMs.
       l2_bytes, count_c: the cache's capacity, and whether tiles of C take room in it.
     """
 
@@ -43,8 +54,35 @@ class Study:
     order: grid.Order
     concurrent: int
     persistent: bool = False
+    dynamic: bool = False
+    spread: int = 0
+    per_sm: int = 1
+    resident: grid.Residency = _ROOMY
     l2_bytes: int
     count_c: bool = False
+
+    def __post_init__(self) -> None:
+        if self.per_sm < 1 or self.concurrent % self.per_sm:
+            raise CourseError(
+                f"{self.concurrent} blocks at a time are no whole number of SMs with "
+                f"{self.per_sm} each."
+            )
+        if self.per_sm > self.resident.blocks:
+            limit = self.resident.limit
+            allow = "allows" if limit == "shared memory" else "allow"
+            raise CourseError(
+                f"{self.per_sm} blocks do not fit on an SM: its {limit} {allow} "
+                f"{self.resident.blocks}."
+            )
+        grid.tile_costs(1, spread=self.spread)
+
+    @functools.cached_property
+    def assignment(self) -> grid.Assignment:
+        """Which block computes each tile, and when."""
+        costs = grid.tile_costs(self.matmul.m * self.matmul.n, spread=self.spread)
+        in_turn = self.persistent and not self.dynamic
+        assign = grid.assign_static if in_turn else grid.assign_dynamic
+        return assign(costs, workers=self.concurrent)
 
     @functools.cached_property
     def waves(self) -> list[grid.Tiles]:
@@ -75,11 +113,13 @@ class Study:
 
     def _heading(self) -> str:
         mm = self.matmul
-        blocks = (
-            f"{self.concurrent} persistent blocks"
-            if self.persistent
-            else f"{self.concurrent} blocks at a time"
-        )
+        blocks = f"{self.concurrent} blocks at a time"
+        if self.persistent:
+            blocks = f"{self.concurrent} persistent blocks"
+        if self.persistent and self.dynamic:
+            blocks = f"{self.concurrent} blocks that take the next tile when they are free"
+        if self.per_sm > 1:
+            blocks += f" ({self.per_sm} on an SM)"
         return f"C = A @ B in {mm.m} x {mm.n} tiles, {blocks}; order: {self.order}"
 
     def _about(self, wave: int) -> str:
@@ -106,10 +146,15 @@ class Study:
             f"In all {bytes_in_words(all_waves.hbm_read_bytes)} read from HBM; "
             f"each byte once: {bytes_in_words(least)}"
         )
-        if self.order.kind == "row-major":
-            return text
-        other = grid.total(self.row_major.traffic).hbm_read_bytes
-        return f"{text}; row-major: {bytes_in_words(other)}"
+        if self.order.kind != "row-major":
+            other = grid.total(self.row_major.traffic).hbm_read_bytes
+            text += f"; row-major: {bytes_in_words(other)}"
+        if self.spread:
+            text += (
+                f"; tiles take 1 to {1 + self.spread / 100:g}, all of them "
+                f"{self.assignment.makespan:.1f}"
+            )
+        return text
 
 
 def _count(number: int, noun: str) -> str:
@@ -145,7 +190,8 @@ def _draw_c(ax: Axes, study: Study, wave: int, corner: tuple[float, float], side
         fill = to_rgb(_NOW if w == wave else _DONE if w < wave else _LATER)
         pixels[tiles[:, 0], tiles[:, 1]] = fill
         for place, (mi, ni) in enumerate(tiles.tolist()):
-            block = place if study.persistent else w * study.concurrent + place
+            number = w * study.concurrent + place
+            block = int(study.assignment.worker[number]) if study.persistent else number
             size = min(9.0, side * 28, side * 72 / (0.75 * len(str(block))))
             if size < 4:
                 continue

@@ -39,7 +39,11 @@ class Waves(anywidget.AnyWidget):
       itemsize, out_itemsize: bytes of an element of A and B, and of C.
       order, width, minor_dim: as in `grid.Order`.
       persistent: one block per place, each looping over tiles, instead of one per tile.
-      concurrent: how many blocks run at a time.
+      dynamic: such blocks take the next tile when they are free, instead of taking turns.
+      spread: by how many percent the dearest tile costs more than the cheapest.
+      concurrent: how many blocks run at a time: those on an SM times the SMs.
+      per_sm: how many of them share an SM.
+      smem_bytes, threads, registers: of a block; of a lane: how many fit on an SM.
       l2_bytes: capacity of the L2 cache.
       count_c: whether tiles of C take room in it.
       wave: the wave that is shown, from 0.
@@ -60,7 +64,13 @@ class Waves(anywidget.AnyWidget):
     width = traitlets.Int(4).tag(sync=True)
     minor_dim = traitlets.Int(0).tag(sync=True)
     persistent = traitlets.Bool(False).tag(sync=True)
+    dynamic = traitlets.Bool(False).tag(sync=True)
+    spread = traitlets.Int(0).tag(sync=True)
     concurrent = traitlets.Int(16).tag(sync=True)
+    per_sm = traitlets.Int(1).tag(sync=True)
+    smem_bytes = traitlets.Int(0).tag(sync=True)
+    threads = traitlets.Int(128).tag(sync=True)
+    registers = traitlets.Int(0).tag(sync=True)
     l2_bytes = traitlets.Int(8 * MIB).tag(sync=True)
     count_c = traitlets.Bool(False).tag(sync=True)
     wave = traitlets.Int(0).tag(sync=True)
@@ -89,6 +99,12 @@ class Waves(anywidget.AnyWidget):
             order=grid.Order(self.order, self.width, self.minor_dim),
             concurrent=self.concurrent,
             persistent=self.persistent,
+            dynamic=self.dynamic,
+            spread=self.spread,
+            per_sm=self.per_sm,
+            resident=grid.residency(
+                smem_bytes=self.smem_bytes, threads=self.threads, registers=self.registers
+            ),
             l2_bytes=self.l2_bytes,
             count_c=self.count_c,
         )
@@ -135,6 +151,12 @@ def waves(
     minor_dim: int = 0,
     concurrent: int = 16,
     persistent: bool = False,
+    dynamic: bool = False,
+    spread: int = 0,
+    per_sm: int = 1,
+    smem_bytes: int = 0,
+    threads: int = 128,
+    registers: int = 0,
     tile: tuple[int, int, int] = (128, 128, 64),
     itemsize: int = 2,
     l2_bytes: int = 8 * MIB,
@@ -152,6 +174,12 @@ def waves(
       concurrent: how many blocks run at a time.
       persistent: launch `concurrent` blocks that loop over the tiles, as with
         `plgpu.nd_loop`, instead of one block per tile.
+      dynamic: those blocks take the next tile when they are free, as with
+        `plgpu.dynamic_scheduling_loop` (Blackwell).
+      spread: by how many percent the dearest tile costs more than the cheapest.
+      per_sm: how many blocks share an SM; `concurrent` is a multiple of it.
+      smem_bytes, threads: shared memory and lanes of a block; with `registers` of a lane (0:
+        not known) they say how many fit on an SM.
       tile: elements of a tile along M, N and K.
       itemsize: bytes per element: 2 for bfloat16.
       l2_bytes: capacity of the L2 cache; 50 * 2**20 on an H200.
@@ -172,7 +200,13 @@ def waves(
         width=width,
         minor_dim=minor_dim,
         concurrent=concurrent,
-        persistent=persistent,
+        persistent=persistent or dynamic,
+        dynamic=dynamic,
+        spread=spread,
+        per_sm=per_sm,
+        smem_bytes=smem_bytes,
+        threads=threads,
+        registers=registers,
         l2_bytes=l2_bytes,
         count_c=count_c,
         wave=wave,

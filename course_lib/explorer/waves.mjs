@@ -4,15 +4,17 @@
 // `render({model, el})` is anywidget's; the model may be anything with get, set, on, off and
 // save_changes. The state is plain: see STATE.
 import {
+  assign,
   bytesInWords,
   footprint,
   inputBytes,
   l2Run,
   orderTiles,
-  persistent,
   quantization,
   range,
+  residency,
   sizes,
+  tileCosts,
   totalTraffic,
   waves,
   withCommas,
@@ -21,7 +23,8 @@ import {
 const MIB = 2 ** 20;
 const STATE = [
   "m", "n", "k", "tile_m", "tile_n", "tile_k", "itemsize", "out_itemsize",
-  "order", "width", "minor_dim", "persistent", "concurrent", "l2_bytes", "count_c", "wave",
+  "order", "width", "minor_dim", "persistent", "dynamic", "spread", "concurrent", "per_sm",
+  "smem_bytes", "threads", "registers", "l2_bytes", "count_c", "wave",
 ];
 const MAX_SIDE = 256; // tiles along M or N: more could not be told apart on a screen
 const PLAY_MS = 700;
@@ -41,11 +44,33 @@ export function study(state) {
   return {
     state, mm, order, waves: waveList, run, soFar,
     rank: rankOf(order, state),
+    resident: checkResidency(state),
+    ...schedules(order.length, state),
     quant: quantization(order.length, state.concurrent),
     least_bytes: a_bytes + b_bytes,
     all: totalTraffic(run.map((w) => w.traffic)),
     row_major: totalTraffic(rowMajorRun(mm, state).map((w) => w.traffic)),
   };
+}
+
+/** Who computes each tile and when: as launched, and both ways to hand out tiles. */
+function schedules(count, state) {
+  const costs = tileCosts(count, state.spread);
+  const inTurn = assign(costs, state.concurrent, false);
+  const asFree = state.spread ? assign(costs, state.concurrent, true) : inTurn;
+  return { inTurn, asFree, chosen: state.persistent && !state.dynamic ? inTurn : asFree };
+}
+
+/** How many blocks an SM could hold; throws an Error if that is fewer than it is to hold. */
+function checkResidency(state) {
+  const fits = residency(state);
+  if (state.concurrent % state.per_sm) {
+    throw new Error(`${state.concurrent} blocks at a time are no whole number of SMs with ${state.per_sm} each.`);
+  }
+  if (state.per_sm > fits.blocks) {
+    throw new Error(`${state.per_sm} blocks do not fit on an SM: its ${fits.limit} allow${fits.limit === "shared memory" ? "s" : ""} ${fits.blocks}.`);
+  }
+  return fits;
 }
 
 /** The footprint of each wave together with all waves before it. */
@@ -77,7 +102,7 @@ function rankOf(order, state) {
 }
 
 function checkNumbers(state) {
-  for (const name of ["m", "n", "k", "tile_m", "tile_n", "tile_k", "width", "concurrent"]) {
+  for (const name of ["m", "n", "k", "tile_m", "tile_n", "tile_k", "width", "concurrent", "per_sm", "threads"]) {
     if (!Number.isInteger(state[name]) || state[name] < 1) {
       throw new Error(`${NAMES[name]}: it must be a whole number from 1 up.`);
     }
@@ -96,7 +121,9 @@ const NAMES = {
   tile_n: "tile_n",
   tile_k: "tile_k",
   width: "Width",
-  concurrent: "Blocks at a time",
+  concurrent: "SMs",
+  per_sm: "Blocks per SM",
+  threads: "Lanes of a block",
 };
 
 // ---- words ----
@@ -128,7 +155,27 @@ export function conclude(s) {
     `${Math.round(s.quant.busy * 100)}% of all places have work.`;
   return (
     `All of it reads ${bytesInWords(mine)} from HBM; reading every byte of A and B once would be ` +
-    `${bytesInWords(s.least_bytes)}.${against} ${tail}`
+    `${bytesInWords(s.least_bytes)}.${against} ${tail}${timing(s)}`
+  );
+}
+
+/** How long it takes if tiles cost differently, in times of the cheapest. */
+function timing({ state, inTurn, asFree }) {
+  if (!state.spread) return "";
+  const [turns, free] = [inTurn, asFree].map(({ end }) => Math.max(...end).toFixed(1));
+  return (
+    ` Tiles take 1 to ${1 + state.spread / 100}: done after ${free} if each goes to the block that is free ` +
+    `first, after ${turns} if the blocks take turns.`
+  );
+}
+
+/** What fits on an SM, and how much of an SM is used. */
+export function describeSms({ state, resident }) {
+  const { concurrent, per_sm: each } = state;
+  const limit = resident.limit === "blocks" ? "the most there can be" : `limited by its ${resident.limit}`;
+  return (
+    `${count(concurrent / each, "SM")} with ${count(each, "block")} each: ${count(concurrent, "block")} at a ` +
+    `time. ${count(resident.blocks, "such block")} would fit on an SM: ${limit}.`
   );
 }
 
@@ -154,10 +201,13 @@ function inspectTile(s, wave, [mi, ni]) {
   const its = Math.floor(i / concurrent);
   const row = s.waves[its].filter(([r]) => r === mi).length - 1;
   const column = s.waves[its].filter(([, c]) => c === ni).length - 1;
-  const [block, step] = persistent(i + 1, concurrent)[i];
-  const who = s.state.persistent
-    ? `block ${block} computes it in step ${step + 1}`
-    : `block ${i} computes it, in wave ${its + 1}`;
+  const block = s.chosen.worker[i];
+  const spent = s.state.spread ? `, from ${s.chosen.start[i].toFixed(2)} to ${s.chosen.end[i].toFixed(2)}` : "";
+  const who = s.state.dynamic && s.state.persistent
+    ? `block ${block} takes it as number ${i}${spent}`
+    : s.state.persistent
+      ? `block ${block} computes it in step ${its + 1}${spent}`
+      : `block ${i} computes it, in wave ${its + 1}${spent}`;
   const when = its === wave ? "" : its < wave ? " (done)" : " (later)";
   return (
     `Tile (${mi}, ${ni}): ${who}${when}. Row ${mi} of A is read by ${count(row, "other block")} ` +
@@ -174,6 +224,72 @@ function inspectBand(s, wave, matrix, index) {
     `${count(readers, "block")} of this ${waveWord(s.state)} read it. After it, the L2 cache holds ` +
     `${held} of its ${s.mm.k} tiles.`
   );
+}
+
+// ---- code ----
+
+/** A kernel that writes down which block computes which tile, in this order. */
+export function waveCode(state) {
+  const { m, n, order, width, minor_dim: minor, concurrent } = state;
+  const snake = `mi, ni = plgpu.planar_snake(i, (${m}, ${n}), ${minor}, ${width})`;
+  const head = `import jax
+import jax.numpy as jnp
+from jax.experimental.pallas import mosaic_gpu as plgpu
+
+`;
+  const launch = (body, grid, names) => `${head}${body}
+
+kernel = plgpu.kernel(
+    body,
+    out_type=jax.ShapeDtypeStruct((${m}, ${n}), jnp.int32),
+    grid=(${grid.join(", ")}${grid.length === 1 ? "," : ""}),
+    grid_names=(${names.map((name) => `"${name}"`).join(", ")}${names.length === 1 ? "," : ""}),
+)
+`;
+  if (state.persistent && !state.dynamic) {
+    const flat = order === "snake";
+    const sizes = flat ? `(${m * n},)` : `(${m}, ${n})`;
+    const tiling = order === "tiled" ? `, tiling=(${width}, 1)` : "";
+    const index = flat ? `(i,) = info.index\n        ${snake}` : "mi, ni = info.index";
+    return launch(`def body(block_gmem):
+    @plgpu.nd_loop(${sizes}, collective_axes="sm"${tiling})
+    def tile(info):
+        ${index}
+        block_gmem[mi, ni] = jax.lax.axis_index("sm")  # compute tile (mi, ni) of C here`, [concurrent], ["sm"]);
+  }
+  const [grid, names, index, number] = {
+    "row-major": [[m, n], ["m", "n"], "mi, ni = m, n", `m * ${n} + n`],
+    tiled: [[Math.floor(m / width), n, width], ["outer", "n", "inner"], `mi, ni = outer * ${width} + inner, n`,
+      `(outer * ${n} + n) * ${width} + inner`],
+    snake: [[m * n], ["i"], snake, "i"],
+  }[order];
+  if (state.dynamic && state.persistent) { // Blackwell
+    return launch(`def body(number_gmem):
+    @plgpu.dynamic_scheduling_loop(grid_names=(${names.map((name) => `"${name}"`).join(", ")}${names.length === 1 ? "," : ""}))
+    def tile(info):  # Blackwell: a block that is done takes the tile of one that has not begun
+        ${names.join(", ")}${names.length === 1 ? "," : ""} = info.index
+        ${index}
+        number_gmem[mi, ni] = ${number}  # compute tile (mi, ni) of C here`, grid, names);
+  }
+  const axes = names.map((name) => `jax.lax.axis_index("${name}")`).join(", ");
+  return launch(`def body(block_gmem):
+    ${names.join(", ")} = ${axes}
+    ${index}
+    block_gmem[mi, ni] = ${number}  # compute tile (mi, ni) of C here`, grid, names);
+}
+
+/** To the clipboard; a page from a file has none of its own. */
+async function copyText(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    const area = element("textarea");
+    area.value = text;
+    document.body.append(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+  }
 }
 
 // ---- the picture ----
@@ -194,19 +310,18 @@ function geometry(state, width) {
   };
 }
 
-function paint(canvas, s, wave, cursor, colours) {
-  const cssWidth = canvas.clientWidth || 400;
+/** Everything but the cursor, on a canvas of its own: pointing paints only that. */
+function paintBase(cssWidth, s, wave, colours) {
   const g = geometry(s.state, cssWidth);
   const dpr = window.devicePixelRatio || 1;
-  canvas.width = Math.round(cssWidth * dpr);
-  canvas.height = Math.round(g.height * dpr);
-  canvas.style.height = `${g.height}px`;
+  const canvas = new OffscreenCanvas(Math.round(cssWidth * dpr), Math.round(g.height * dpr));
   const ctx = canvas.getContext("2d");
   ctx.scale(dpr, dpr);
   ctx.fillStyle = colours.back;
   ctx.fillRect(0, 0, cssWidth, g.height);
   paintNames(ctx, g, s, colours);
-  paintC(ctx, g, s, wave, colours);
+  if (g.side < PLAIN_SIDE) paintPlainC(ctx, g, s, wave, colours);
+  else paintC(ctx, g, s, wave, colours);
   const touched = [0, 1].map((axis) => new Set(s.waves[wave].map((tile) => tile[axis])));
   for (const mi of range(s.state.m)) {
     const held = s.run[wave].held_a[mi] / s.mm.k;
@@ -218,8 +333,39 @@ function paint(canvas, s, wave, cursor, colours) {
     const box = [g.left + ni * g.side, g.head, g.side, g.band];
     paintBand(ctx, box, "column", touched[1].has(ni) ? colours.b : null, held, colours);
   }
+  return { canvas, g, dpr };
+}
+
+/** The base, and the cursor on it. */
+function paint(canvas, { canvas: base, g, dpr }, s, cursor, colours) {
+  if (canvas.width !== base.width || canvas.height !== base.height) {
+    canvas.width = base.width;
+    canvas.height = base.height;
+    canvas.style.height = `${g.height}px`;
+  }
+  const ctx = canvas.getContext("2d");
+  ctx.setTransform(1, 0, 0, 1, 0, 0);
+  ctx.drawImage(base, 0, 0);
+  ctx.scale(dpr, dpr);
   if (cursor) paintCursor(ctx, g, s, cursor, colours);
-  return g;
+}
+
+const PLAIN_SIDE = 5; // CSS pixels: below, a tile is a dot without a border
+
+/** Tiles too small for borders and numbers: a pixel each, made larger. */
+function paintPlainC(ctx, g, s, wave, colours) {
+  const { m, n, concurrent } = s.state;
+  const [now, done, later] = [colours.now, colours.done, colours.later].map((colour) =>
+    [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16)));
+  const image = new ImageData(n, m);
+  s.order.forEach(([mi, ni], i) => {
+    const its = Math.floor(i / concurrent);
+    image.data.set([...(its === wave ? now : its < wave ? done : later), 255], (mi * n + ni) * 4);
+  });
+  const small = new OffscreenCanvas(n, m);
+  small.getContext("2d").putImageData(image, 0, 0);
+  ctx.imageSmoothingEnabled = false;
+  ctx.drawImage(small, g.left, g.top, g.side * n, g.side * m);
 }
 
 function paintNames(ctx, g, s, colours) {
@@ -246,7 +392,7 @@ function paintC(ctx, g, s, wave, colours) {
       ctx.fillStyle = its === wave ? colours.now : its < wave ? colours.done : colours.later;
       ctx.fillRect(x, y, g.side - inset, g.side - inset);
       if (!size) continue;
-      const label = String(s.state.persistent ? i % concurrent : i);
+      const label = String(s.state.persistent ? s.chosen.worker[i] : i);
       ctx.font = `${its === wave ? "bold " : ""}${size}px sans-serif`;
       ctx.fillStyle =
         its === wave ? colours.nowInk : its < wave ? colours.doneInk : colours.muted;
@@ -387,8 +533,10 @@ const FIELDS = [
     ["row-major: (m, n)", "tiled: (m // mt, n, mt)", "planar_snake"]],
   ["width", "Width"],
   ["minor_dim", "Minor dimension", ["0", "1"], ["0: bands of rows", "1: bands of columns"]],
-  ["persistent", "Launch", ["false", "true"], ["a block per tile", "persistent (nd_loop)"]],
-  ["concurrent", "Blocks at a time"],
+  ["launch", "Launch", ["blocks", "persistent", "dynamic"],
+    ["a block per tile", "persistent (nd_loop)", "dynamic (dynamic_scheduling_loop)"]],
+  ["sms", "SMs"],
+  ["per_sm", "Blocks per SM"],
   ["m", "Tile rows (m)"],
   ["n", "Tile columns (n)"],
   ["l2_mib", "L2 size in MiB"],
@@ -399,14 +547,20 @@ const MORE_FIELDS = [
   ["tile_n", "tile_n"],
   ["tile_k", "tile_k"],
   ["itemsize", "Bytes per element", ["1", "2", "4"], ["1: float8, int8", "2: bfloat16, float16", "4: float32"]],
+  ["spread", "Cost of tiles: up to % more"],
+  ["smem_kib", "SMEM of a block in KiB"],
+  ["threads", "Lanes of a block"],
+  ["registers", "Registers of a lane (0: unknown)"],
 ];
+
+const FROM_ZERO = ["l2_mib", "smem_kib", "spread", "registers"];
 
 function field([name, label, values, texts]) {
   const attributes = { name, "aria-label": label };
   const input = values
     ? element("select", attributes, ...values.map((v, i) => element("option", { value: v }, texts[i])))
-    : element("input", { ...attributes, type: "number", min: name === "l2_mib" ? "0" : "1",
-      step: name === "l2_mib" ? "any" : "1" });
+    : element("input", { ...attributes, type: "number", min: FROM_ZERO.includes(name) ? "0" : "1",
+      step: ["l2_mib", "smem_kib"].includes(name) ? "any" : "1" });
   const caption = element("span", {}, label);
   return element("label", {}, caption, input);
 }
@@ -431,7 +585,7 @@ function legend(entries) {
   }));
 }
 
-function build(el) {
+function build(el, linked) {
   const id = `mgw-${(serial += 1)}`;
   const ui = { id };
   ui.fields = Object.fromEntries(
@@ -463,24 +617,34 @@ function build(el) {
   ui.table = element("table");
   ui.bars = element("canvas", { class: "mgw-bars", role: "img" });
   ui.sentence = element("p", { class: "mgw-sentence" });
+  ui.sms = element("p", { class: "mgw-sentence mgw-sms" });
   ui.scale = element("p", { class: "mgw-scale" });
+  ui.code = element("pre", { class: "mgw-code" });
+  ui.said = element("span", { class: "mgw-said", role: "status" });
+  ui.tools = {};
+  for (const [name, text, title] of [["copy", "Copy plgpu code", "Copies a kernel with this grid order"],
+    ["link", "Copy link", "Copies a link that restores this view"], ["png", "Save PNG", "Saves the picture"]]) {
+    if (name !== "link" || linked) ui.tools[name] = element("button", { type: "button", title }, text);
+  }
   const colours = legend(LEGEND);
   ui.nowText = element("span");
   colours.firstChild.append(ui.nowText);
   ui.main = element("div", { class: "mgw-main" },
     element("div", { class: "mgw-picture" }, ui.canvas, colours, ui.inspector),
-    element("div", { class: "mgw-numbers" }, ui.table, ui.sentence, ui.scale, ui.bars, legend(BAR_LEGEND)));
+    element("div", { class: "mgw-numbers" }, ui.table, ui.sentence, ui.sms, ui.scale, ui.bars, legend(BAR_LEGEND)));
   ui.root = element(
     "section",
     { class: "mgw", "aria-label": "Waves of blocks over C = A @ B", "data-lm-suppress-shortcuts": "true" },
     element("fieldset", {}, element("legend", {}, "Order and sizes"), ...pick(FIELDS)),
-    element("details", {}, element("summary", {}, "Sizes of tiles"),
+    element("details", {}, element("summary", {}, "Sizes of tiles, what they cost, what a block needs"),
       element("fieldset", {}, element("legend", {}, "Sizes of tiles"), ...pick(MORE_FIELDS),
         ui.fields.count_c)),
     ui.error,
     element("div", { class: "mgw-transport" }, ...Object.values(ui.buttons), ui.slider, ui.where),
     ui.summary,
     ui.main,
+    element("div", { class: "mgw-transport mgw-tools" }, ...Object.values(ui.tools), ui.said),
+    element("details", {}, element("summary", {}, "The same as plgpu code"), ui.code),
   );
   el.append(ui.root);
   return ui;
@@ -527,7 +691,7 @@ function fillTable(table, s, wave) {
 class View {
   constructor(model, el) {
     this.model = model;
-    this.ui = build(el);
+    this.ui = build(el, Boolean(model.link));
     this.cursor = null;
     this.timer = null;
     this.colours = readColours(this.ui.root);
@@ -593,6 +757,8 @@ class View {
     ui.buttons.last.disabled = ui.buttons.next.disabled = wave === of - 1;
     ui.summary.textContent = describe(s, wave);
     ui.sentence.textContent = conclude(s);
+    ui.sms.textContent = describeSms(s);
+    ui.code.textContent = waveCode(s.state);
     fillTable(ui.table, s, wave);
     const scale = `Read from HBM by each ${waveWord(s.state)}; the tallest bar is ` +
       `${bytesInWords(mostRead(s))}`;
@@ -604,11 +770,18 @@ class View {
   paint() {
     if (!this.study) return;
     const wave = this.wave();
-    this.geometry = paint(this.ui.canvas, this.study, wave, this.cursor, this.colours);
+    this.base = paintBase(this.ui.canvas.clientWidth || 400, this.study, wave, this.colours);
+    this.geometry = this.base.g;
     paintBars(this.ui.bars, this.study, wave, this.colours);
-    this.ui.inspector.textContent = this.inspect(wave);
+    this.paintPointed();
     const numbered = labelSize(this.study, this.geometry.side) > 0;
     this.ui.nowText.textContent = numbered ? "; the number is the block's" : "";
+  }
+
+  /** What pointing changes: the cursor and the sentence. */
+  paintPointed() {
+    paint(this.ui.canvas, this.base, this.study, this.cursor, this.colours);
+    this.ui.inspector.textContent = this.inspect(this.wave());
   }
 
   inspect(wave) {
@@ -623,7 +796,7 @@ class View {
   pointAt(cursor) {
     if (JSON.stringify(cursor) === JSON.stringify(this.cursor)) return;
     this.cursor = cursor;
-    this.paint();
+    if (this.base) this.paintPointed();
   }
 
   play(on) {
@@ -647,7 +820,10 @@ class View {
   // -- fields --
 
   showFields(state) {
-    const shown = { ...state, l2_mib: state.l2_bytes / MIB };
+    const shown = {
+      ...state, l2_mib: state.l2_bytes / MIB, smem_kib: state.smem_bytes / 1024, sms: state.concurrent / state.per_sm,
+      launch: !state.persistent ? "blocks" : state.dynamic ? "dynamic" : "persistent",
+    };
     for (const [name, label] of Object.entries(this.ui.fields)) {
       const input = label.querySelector("input, select");
       if (input.type === "checkbox") input.checked = shown[name];
@@ -659,7 +835,6 @@ class View {
     show("width", state.order !== "row-major");
     show("minor_dim", state.order === "snake");
     this.relabel("width", state.order === "tiled" ? "Width (mt)" : "Tile width");
-    this.relabel("concurrent", state.persistent ? "Blocks launched (SMs)" : "Blocks at a time");
   }
 
   relabel(name, text) {
@@ -668,26 +843,67 @@ class View {
   }
 
   readField(input) {
-    if (input.name === "l2_mib") return ["l2_bytes", Math.round(Number(input.value) * MIB)];
-    if (input.type === "checkbox") return [input.name, input.checked];
-    if (input.name === "persistent") return ["persistent", input.value === "true"];
-    if (input.name === "order") return ["order", input.value];
-    return [input.name, Number(input.value)];
+    const { name, value, checked, type } = input;
+    const sms = this.model.get("concurrent") / this.model.get("per_sm");
+    if (name === "l2_mib") return { l2_bytes: Math.round(Number(value) * MIB) };
+    if (name === "smem_kib") return { smem_bytes: Math.round(Number(value) * 1024) };
+    if (name === "launch") return { persistent: value !== "blocks", dynamic: value === "dynamic" };
+    if (name === "sms") return { concurrent: Number(value) * this.model.get("per_sm") };
+    if (name === "per_sm") return { per_sm: Number(value), concurrent: sms * Number(value) };
+    if (name === "itemsize") return { itemsize: Number(value), out_itemsize: Number(value) };
+    return { [name]: type === "checkbox" ? checked : name === "order" ? value : Number(value) };
   }
 
   change(input) {
-    const [name, value] = this.readField(input);
+    const changes = this.readField(input);
     try {
-      checkNumbers({ ...this.state(), [name]: value });
+      checkNumbers({ ...this.state(), ...changes });
     } catch (error) {
       this.studied = null;
       this.complain(error.message, input);
       return;
     }
-    if (name === "itemsize") this.model.set("out_itemsize", value);
-    this.model.set(name, value);
+    this.quiet = true; // several values are one change
+    for (const [name, value] of Object.entries(changes)) this.model.set(name, value);
+    this.quiet = false;
     this.model.save_changes();
     this.refresh();
+  }
+
+  // -- tools --
+
+  async copy(text, what) {
+    await copyText(text);
+    this.say(`${what} copied.`);
+  }
+
+  say(text) {
+    this.ui.said.textContent = text;
+    clearTimeout(this.saying);
+    this.saying = setTimeout(() => (this.ui.said.textContent = ""), 2500);
+  }
+
+  /** A, B and C with the sentence about the wave above. */
+  picture() {
+    const { canvas } = this.ui;
+    const dpr = window.devicePixelRatio || 1;
+    const top = Math.round(30 * dpr);
+    const whole = element("canvas");
+    whole.width = canvas.width;
+    whole.height = canvas.height + top;
+    const ctx = whole.getContext("2d");
+    ctx.fillStyle = this.colours.back;
+    ctx.fillRect(0, 0, whole.width, whole.height);
+    ctx.drawImage(canvas, 0, top);
+    ctx.fillStyle = this.colours.ink;
+    ctx.font = `${13 * dpr}px system-ui, sans-serif`;
+    ctx.fillText(this.ui.summary.textContent, 6, 19 * dpr, whole.width - 12);
+    return whole;
+  }
+
+  savePng() {
+    element("a", { download: "waves.png", href: this.picture().toDataURL("image/png") }).click();
+    this.say("Picture saved.");
   }
 
   // -- events --
@@ -705,6 +921,9 @@ class View {
       this.on(ui.buttons[name], "click", () => this.goTo(target()));
     }
     this.on(ui.buttons.play, "click", () => this.togglePlay());
+    this.on(ui.tools.copy, "click", () => this.copy(waveCode(this.study.state), "Code"));
+    if (ui.tools.link) this.on(ui.tools.link, "click", () => this.copy(this.model.link(), "Link"));
+    this.on(ui.tools.png, "click", () => this.savePng());
     this.on(ui.root, "keydown", (event) => this.key(event));
     this.on(ui.canvas, "pointermove", (event) => this.pointAt(this.under(event)));
     this.on(ui.canvas, "pointerleave", () => this.pointAt(null));
@@ -719,7 +938,7 @@ class View {
     this.themeObserver.observe(document.body, { attributes: true });
     this.sizeObserver = new ResizeObserver(() => this.resized());
     this.sizeObserver.observe(ui.root);
-    this.onModel = () => this.refresh();
+    this.onModel = () => this.quiet || this.refresh();
     this.onWave = () => this.draw();
     for (const name of STATE) {
       this.model.on(`change:${name}`, name === "wave" ? this.onWave : this.onModel);
@@ -773,6 +992,7 @@ class View {
 
   close() {
     this.play(false);
+    clearTimeout(this.saying);
     this.themeObserver.disconnect();
     this.sizeObserver.disconnect();
     for (const [target, event, handler] of this.listeners) target.removeEventListener(event, handler);

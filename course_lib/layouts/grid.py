@@ -39,6 +39,7 @@ __all__ = [
     "Matmul",
     "Order",
     "Quantization",
+    "Residency",
     "Traffic",
     "assign_dynamic",
     "assign_static",
@@ -48,7 +49,9 @@ __all__ = [
     "persistent",
     "planar_snake",
     "quantization",
+    "residency",
     "row_major",
+    "tile_costs",
     "tiled",
     "total",
     "waves",
@@ -260,6 +263,76 @@ def _assign(costs: Sequence[float], workers: int, *, dynamic: bool) -> Assignmen
         heapq.heappush(free, (free_at[worker], worker))
     begin = np.array(start, np.float64)
     return Assignment(np.array(who, np.int64), begin, begin + np.array(costs, np.float64))
+
+
+def tile_costs(count: int, *, spread: int) -> list[float]:
+    """What `count` tiles cost: 1 to `1 + spread / 100`, well mixed, the same at every call."""
+    if spread < 0:
+        raise CourseError(f"spread = {spread} is negative: 0 stands for tiles that cost the same.")
+    mixed = np.arange(1, count + 1, dtype=np.uint64)
+    for factor, shift in ((2654435761, 15), (2246822519, 13)):
+        mixed = mixed * np.uint64(factor) % np.uint64(2**32)
+        mixed ^= mixed >> np.uint64(shift)
+    costs: list[float] = (1 + spread / 100 * (mixed / 2**32)).tolist()
+    return costs
+
+
+# ---- how many blocks share an SM ----
+
+SM_SMEM_BYTES, BLOCK_SMEM_BYTES, RESERVED_BYTES = 228 * 1024, 227 * 1024, 1024
+SM_THREADS, SM_BLOCKS, SM_REGISTERS, BLOCK_THREADS = 2048, 32, 65536, 1024
+"""Of compute capability 9.0 and 10.0: CUDA C++ Programming Guide, "Technical Specifications per
+Compute Capability". The system takes 1 KiB of shared memory for each block."""
+_REGISTERS_AT_ONCE = 256  # what a warp's registers are handed out in
+
+
+@dataclasses.dataclass(frozen=True)
+class Residency:
+    """How many blocks an SM holds at a time (its occupancy, in blocks), and what allows no more.
+
+    Attributes:
+      blocks: 1 to 32.
+      limit: "shared memory", "threads", "registers" or "blocks".
+    """
+
+    blocks: int
+    limit: str
+
+
+def residency(*, smem_bytes: int = 0, threads: int = 128, registers: int = 0) -> Residency:
+    """How many blocks fit on an SM of a Hopper or datacenter Blackwell GPU.
+
+    Args:
+      smem_bytes: shared memory of a block.
+      threads: CUDA threads (lanes) of a block: 128 for each Pallas thread.
+      registers: of a lane, as `ptxas` reports them; 0 where they are not known.
+
+    Raises:
+      CourseError: not even one block fits; says what would.
+    """
+    for name, value, most in (
+        ("smem_bytes", smem_bytes, BLOCK_SMEM_BYTES),
+        ("threads", threads, BLOCK_THREADS),
+        ("registers", registers, 255),
+    ):
+        if not 0 <= value <= most or (name == "threads" and not value):
+            raise CourseError(f"{name} = {value} does not fit: a block has up to {most:,}.")
+    warps = -(-threads // 32)
+    of_warp = -(-registers * 32 // _REGISTERS_AT_ONCE) * _REGISTERS_AT_ONCE
+    fits = {
+        "shared memory": SM_SMEM_BYTES // (smem_bytes + RESERVED_BYTES),
+        "threads": SM_THREADS // (32 * warps),
+        "blocks": SM_BLOCKS,
+    }
+    if registers:
+        fits["registers"] = SM_REGISTERS // (of_warp * warps)
+    limit = min(fits, key=lambda name: (fits[name], name == "blocks"))
+    if not fits[limit]:
+        raise CourseError(
+            f"A block of {threads} lanes with {registers} registers each does not fit: an SM has "
+            f"{SM_REGISTERS:,} registers."
+        )
+    return Residency(fits[limit], limit)
 
 
 # ---- what a wave reads ----

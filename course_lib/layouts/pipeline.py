@@ -86,11 +86,14 @@ class Pipeline:
             s for s in range(1, self.steps + 1) if dataclasses.replace(self, stages=s).total == best
         )
 
-    def summary(self) -> str:
-        """What limits it, in a sentence or two."""
+    def summary(self, *, work: str = "MMA") -> str:
+        """What limits it, in a sentence or two; `work` names what a step does with its load."""
+        who, does, each = "the tensor cores", "wait", "MMA"
+        if work != "MMA":
+            who, does, each = f"the {work}", "waits", work
         head = (
             f"{self.steps} steps with {self.stages} stage{'' if self.stages == 1 else 's'} take "
-            f"{self.total}; the tensor cores wait {self.waits} of it between the first MMA and "
+            f"{self.total}; {who} {does} {self.waits} of it between the first {each} and "
             "the last."
         )
         if self.stages < self.needed:
@@ -98,4 +101,5 @@ class Pipeline:
         if self.issue > self.mma:
             return f"{head} Memory cannot deliver faster: more stages do not help."
         more = f"; {self.needed} would do" if self.stages > self.needed else ""
-        return f"{head} Deep enough: the tensor cores are the limit{more}."
+        are = "are" if work == "MMA" else "is"
+        return f"{head} Deep enough: {who} {are} the limit{more}."

@@ -16,6 +16,7 @@ Source: `jax.experimental.mosaic.gpu.fragmented_array`, whose layouts the tests 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -242,6 +243,55 @@ def tmem_native(vector_length: int = 2) -> Tiled:
     return _tiled(((128, vector_length), (32, vector_length)), (-4,), (-2,))
 
 
+def mma_lhs(bits: int, m_warps: int = 4) -> Tiled:
+    """`MMA_LHS(dtype, m_warps=...)`: the left operand of `mma.sync`, of warps along M and N."""
+    per_register, n_warps = max(32 // bits, 1), _n_warps(m_warps)
+    k = 8 * per_register
+    tiles = ((m_warps * 16, k), (16, k // 2), (8, k // 2), (per_register,))
+    return _tiled(tiles, (-7, Replicated(n_warps)), (-3, -2))
+
+
+def mma_rhs(bits: int, m_warps: int = 4) -> Tiled:
+    """`MMA_RHS(dtype, m_warps=...)`: the right operand; neighbours along K share a register."""
+    per_register, n_warps = max(32 // bits, 1), _n_warps(m_warps)
+    k = 8 * per_register
+    tiles = ((k, n_warps * 8), (k // 2, 8), (per_register, 1))
+    return _tiled(tiles, (Replicated(m_warps), -5), (-3, -4), -2)
+
+
+def mma_acc(m_warps: int = 4) -> Tiled:
+    """`MMA_ACC(dtype, m_warps=...)`: the accumulator, for any dtype."""
+    tiles = ((m_warps * 16, _n_warps(m_warps) * 8), (16, 8), (8, 8), (2,))
+    return _tiled(tiles, (-7, -6), (-3, -2))
+
+
+def _n_warps(m_warps: int) -> int:
+    if m_warps not in (1, 2, 4):
+        raise CourseError(f"m_warps = {m_warps} does not fit: of 4 warps, 1, 2 or 4 lie along M.")
+    return WARPS // m_warps
+
+
+def fitting_m_warps(name: str, shape: Shape) -> int:
+    """The most warps along M with which an `MMA_...` layout covers a shape; 4 if none does."""
+    rows = {"MMA_LHS": 16, "MMA_ACC": 16}.get(name, 0)
+    columns = {"MMA_RHS": 8, "MMA_ACC": 8}.get(name, 0)
+
+    def fits(warps: int) -> bool:
+        down, across = rows * warps, columns * WARPS // warps
+        return (not down or shape[-2] % down == 0) and (not across or shape[-1] % across == 0)
+
+    return next((warps for warps in (4, 2, 1) if fits(warps)), 4)
+
+
+def fitting_swizzle(shape: Shape, bits: int) -> int:
+    """The largest swizzle with which SMEM_GMEM_COPY covers a shape; 128 if none does."""
+    for swizzle in (128, 64, 32):
+        with contextlib.suppress(CourseError):
+            smem_gmem_copy(shape, bits, swizzle)
+            return swizzle
+    return 128
+
+
 def smem_gmem_copy(shape: Shape, bits: int, swizzle: int) -> Tiled:
     """`SMEM_GMEM_COPY(shape, dtype, swizzle)`: copies tiles `(8, swizzle)` without conflicts.
 
@@ -291,7 +341,8 @@ class Entry:
 
     Attributes:
       make: from a shape and the bits of an element to the layout.
-      code: the `plgpu` expression; `{shape}`, `{columns}` and `{vector}` are filled in.
+      code: the `plgpu` expression; `{shape}`, `{columns}`, `{vector}`, `{dtype}`, `{warps}`
+        and `{swizzle}` are filled in.
       what: in a sentence, what it is for.
       rank: axes of the arrays it is meant for.
     """
@@ -331,6 +382,11 @@ CATALOG: dict[str, Entry] = {
         _same(_tiled(((64, 8), (16, 8), (8, 8), (2, 2), (2, 1)), (-10,), (-6, -3, -5), -2)),
         "plgpu.Layout.WGMMA_TRANSPOSED",
         "WGMMA with pairs of rows in a register, to store into a transposed ref",
+    ),
+    "_WGMMA_ACC_32BIT": Entry(
+        _same(_tiled(((64, 8), (16, 8), (8, 8), (2,), (1,)), (-8,), (-4, -3))),
+        "plgpu.Layout._WGMMA_ACC_32BIT",
+        "WGMMA with an element a register: what JAX gives 32-bit accumulators",
     ),
     "WGMMA_8BIT": Entry(
         _same(_tiled(((64, 16), (16, 16), (8, 16), (4,)), (-7,), (-3, -2))),
@@ -402,7 +458,30 @@ CATALOG: dict[str, Entry] = {
         "row numbers of a TMA gather: the same 4 in every thread",
         1,
     ),
+    "SMEM_GMEM_COPY": Entry(
+        lambda shape, bits: smem_gmem_copy(shape, bits, fitting_swizzle(shape, bits)),
+        "plgpu.Layout.SMEM_GMEM_COPY({shape}, jnp.{dtype}, {swizzle})",
+        "copies between GMEM and swizzled tiles, 16 bytes a lane, without conflicts",
+    ),
+    "MMA_LHS": Entry(
+        lambda shape, bits: mma_lhs(bits, fitting_m_warps("MMA_LHS", shape)),
+        "plgpu.Layout.MMA_LHS(jnp.{dtype}, m_warps={warps})",
+        "left operands of mma.sync (Ampere and later; each warp multiplies on its own)",
+    ),
+    "MMA_RHS": Entry(
+        lambda shape, bits: mma_rhs(bits, fitting_m_warps("MMA_RHS", shape)),
+        "plgpu.Layout.MMA_RHS(jnp.{dtype}, m_warps={warps})",
+        "right operands of mma.sync: neighbours along K share a register",
+    ),
+    "MMA_ACC": Entry(
+        lambda shape, bits: mma_acc(fitting_m_warps("MMA_ACC", shape)),
+        "plgpu.Layout.MMA_ACC(jnp.{dtype}, m_warps={warps})",
+        "accumulators of mma.sync",
+    ),
 }
+"""Every `plgpu.Layout` but `TILED`, which is `Tiled` with tiles and axes of your own."""
+
+DTYPES = {4: "int4", 8: "int8", 16: "bfloat16", 32: "float32"}
 
 
 def named(name: str, shape: Sequence[int] = (128, 128), bits: int = 16) -> Layout:
@@ -442,5 +521,11 @@ def check_fits(name: str, layout: Tiled, shape: Shape) -> None:
 def code(name: str, shape: Shape, bits: int) -> str:
     """The `plgpu` expression of a named layout for a shape."""
     entry = CATALOG[name]
-    vector = entry.make(shape, bits).vector_length
-    return entry.code.format(shape=shape, columns=shape[-1], vector=vector)
+    return entry.code.format(
+        shape=shape,
+        columns=shape[-1],
+        vector=entry.make(shape, bits).vector_length,
+        dtype=DTYPES[bits],
+        warps=fitting_m_warps(name, shape),
+        swizzle=fitting_swizzle(shape, bits) if "{swizzle}" in entry.code else None,
+    )

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Sequence
 
 from course_lib.diagnostics import CourseError
@@ -21,7 +22,7 @@ from course_lib.layouts import registers
 from course_lib.layouts.registers import Tiled
 from course_lib.layouts.tiling import Array, Shape, Tiling, listed
 
-__all__ = ["COLUMNS", "LANES", "TmemRef", "allocate"]
+__all__ = ["COLUMNS", "LANES", "TmemRef", "allocate", "allocated_columns", "parse"]
 
 LANES, COLUMNS = 128, 512
 MIN_COLUMNS = 32
@@ -145,3 +146,33 @@ def allocate(refs: Sequence[TmemRef]) -> list[int]:
         sizes = listed((ref.columns for ref in refs), word="and")
         raise CourseError(f"{sizes} columns are {end} together; TMEM has {COLUMNS}.")
     return starts
+
+
+def allocated_columns(refs: Sequence[TmemRef]) -> int:
+    """What a kernel with these arrays allocates: a power of two, 32 columns at least.
+
+    Raises:
+      CourseError: as `allocate`.
+    """
+    end = allocate(refs)[-1] + -(-refs[-1].columns // ALIGNMENT) * ALIGNMENT
+    return max(MIN_COLUMNS, 1 << (end - 1).bit_length())
+
+
+def parse(text: str, *, collective: bool = False) -> list[TmemRef]:
+    """The arrays of "128x64x32, 128x64x16p": rows x columns x bits, and p for packed.
+
+    Raises:
+      CourseError: what is no such array.
+    """
+    made = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        found = re.fullmatch(r"(\d+)\s*x\s*(\d+)\s*x\s*(\d+)(p?)", part)
+        if found is None:
+            raise CourseError(
+                f"'{part}' is no array of TMEM: write rows x columns x bits, as 128x64x32, and p "
+                "for packed."
+            )
+        rows, columns, bits = map(int, found.groups()[:3])
+        packed = bool(found[4]) and bits < 32
+        made.append(TmemRef(shape=(rows, columns), bits=bits, packed=packed, collective=collective))
+    return made

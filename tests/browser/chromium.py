@@ -1,23 +1,25 @@
-"""Headless Chromium for tests: it starts, it logs what it asks of the network, it ends."""
+"""Headless Chromium for tests, driven by Playwright: it starts, it logs what it asks of the
+network, it ends.
+
+The browser is the machine's own (Debian's `chromium`): Playwright downloads none.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import json
-import tempfile
+import dataclasses
 from collections.abc import Iterator
-from typing import Any
 from urllib.parse import urlsplit
 
-from selenium import webdriver
-from selenium.webdriver.chrome.options import Options
-from selenium.webdriver.chrome.service import Service
-from selenium.webdriver.remote.webdriver import WebDriver
+import pytest
+
+pytest.importorskip("playwright", reason="needs playwright (a development requirement)")
+
+from playwright.sync_api import Page, Playwright, sync_playwright
 
 from tests.conftest import find_program
 
 _QUIET = (
-    "--headless=new",
     "--no-sandbox",
     "--disable-gpu",
     "--disable-quic",
@@ -28,55 +30,80 @@ _QUIET = (
     "--disable-sync",
     "--force-device-scale-factor=1",
 )
-_LOCAL_SCHEMES = ("data", "blob", "about", "chrome")
+_LOCAL_SCHEMES = ("data", "blob", "about", "chrome", "file")
+_WAIT_MS = 10_000
+
+
+@dataclasses.dataclass
+class Log:
+    """What a page asked for and complained about since it was last read."""
+
+    requests: list[str] = dataclasses.field(default_factory=list)
+    errors: list[str] = dataclasses.field(default_factory=list)
+
+
+_logs: dict[Page, Log] = {}
+_running: list[Playwright] = []  # one for all browsers that are open: a thread has only one
 
 
 @contextlib.contextmanager
-def chromium(*, width: int = 1280, height: int = 1000) -> Iterator[WebDriver]:
-    """A browser with a profile of its own; `outside_requests` and `console_errors` read its log."""
-    options = Options()
-    options.binary_location = find_program("chromium") or ""
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        for argument in (*_QUIET, f"--user-data-dir={profile}", f"--window-size={width},{height}"):
-            options.add_argument(argument)
-        options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
-        # with the driver's path given, selenium does not go and look for one
-        driver = webdriver.Chrome(options, Service(find_program("chromedriver") or ""))
+def _playwright() -> Iterator[Playwright]:
+    if _running:
+        yield _running[0]
+        return
+    with sync_playwright() as started:
+        _running.append(started)
         try:
-            yield driver
+            yield started
         finally:
-            driver.quit()
+            _running.clear()
 
 
-def set_viewport(driver: WebDriver, *, width: int, height: int) -> None:
+@contextlib.contextmanager
+def chromium(*, width: int = 1280, height: int = 1000) -> Iterator[Page]:
+    """A page of a browser of its own; `outside_requests` and `console_errors` read its log."""
+    with _playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=find_program("chromium"), args=list(_QUIET)
+        )
+        context = browser.new_context(viewport={"width": width, "height": height})
+        context.set_default_timeout(_WAIT_MS)
+        page = context.new_page()
+        log = _logs.setdefault(page, Log())
+        # of the context: workers' requests too
+        context.on("request", lambda request: log.requests.append(request.url))
+        page.on("websocket", lambda socket: log.requests.append(socket.url))
+        page.on("pageerror", lambda error: log.errors.append(str(error)))
+        page.on("console", lambda said: log.errors.append(said.text) if said.type == "error" else 0)
+        try:
+            yield page
+        finally:
+            del _logs[page]
+            browser.close()
+
+
+def set_viewport(page: Page, *, width: int, height: int) -> None:
     """Makes the page's inside `width` x `height` CSS pixels."""
-    driver.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride",
-        {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False},
-    )
+    page.set_viewport_size({"width": width, "height": height})
 
 
-def set_dark(driver: WebDriver, *, dark: bool) -> None:
+def set_dark(page: Page, *, dark: bool) -> None:
     """What the system's preference for a dark theme is."""
-    value = "dark" if dark else "light"
-    feature = {"name": "prefers-color-scheme", "value": value}
-    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+    page.emulate_media(color_scheme="dark" if dark else "light")
 
 
-def outside_requests(driver: WebDriver) -> list[str]:
+def outside_requests(page: Page) -> list[str]:
     """URLs the page asked for since the last call that are not of this machine."""
-    urls = []
-    for entry in driver.get_log("performance"):
-        message: dict[str, Any] = json.loads(entry["message"])["message"]
-        if message["method"] in ("Network.requestWillBeSent", "Network.webSocketCreated"):
-            params = message["params"]
-            urls.append(params["url"] if "url" in params else params["request"]["url"])
-    return [u for u in urls if not _is_local(u)]
+    log = _logs[page]
+    asked, log.requests = log.requests, []
+    return [url for url in asked if not _is_local(url)]
 
 
-def console_errors(driver: WebDriver) -> list[str]:
+def console_errors(page: Page) -> list[str]:
     """What the page's console complained about since the last call."""
-    return [e["message"] for e in driver.get_log("browser") if e["level"] == "SEVERE"]
+    log = _logs[page]
+    found, log.errors = log.errors, []
+    return found
 
 
 def _is_local(url: str) -> bool:

@@ -10,24 +10,27 @@ from typing import Any
 import nbformat
 import numpy as np
 import pytest
+from playwright.sync_api import Page, expect
 
 from course_lib import explore
+from course_lib.explorer import page as explorer_page
 from course_lib.explorer.wave_picture import Study
 from course_lib.layouts import grid
 from course_lib.layouts.units import bytes_in_words
-
-pytest.importorskip("selenium", reason="needs selenium (a development requirement)")
-
-from selenium.webdriver import ActionChains
-from selenium.webdriver.common.by import By
-from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.remote.webdriver import WebDriver
-from selenium.webdriver.remote.webelement import WebElement
-from selenium.webdriver.support import expected_conditions
-from selenium.webdriver.support.select import Select
-from selenium.webdriver.support.ui import WebDriverWait
-
 from tests.browser import host_page
+from tests.browser.acting import (
+    LONG_MS,
+    accessible_name,
+    choose,
+    find,
+    nameless,
+    press,
+    run_cell,
+    set_number,
+    shows_theme,
+    text,
+    wait_for_text,
+)
 from tests.browser.chromium import (
     chromium,
     console_errors,
@@ -40,7 +43,7 @@ from tests.browser.lab import jupyter_lab
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.slow,
-    pytest.mark.needs("chromium", "chromedriver"),
+    pytest.mark.needs("chromium"),
 ]
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -58,6 +61,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "count_c": True,
         "wave": 2,
     },
+    "dynamic, costs differ, two on an SM": {
+        "dynamic": True,
+        "spread": 60,
+        "per_sm": 2,
+        "concurrent": 16,
+    },
     "persistent, H200": {
         "m": 32,
         "n": 64,
@@ -72,44 +81,34 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def driver() -> Iterator[WebDriver]:
-    with chromium() as browser:
-        yield browser
+def page() -> Iterator[Page]:
+    with chromium() as opened:
+        yield opened
 
 
-Opener = Callable[..., WebDriver]
+Opener = Callable[..., Page]
 
 
 @pytest.fixture
-def open_view(driver: WebDriver, tmp_path: Path) -> Iterator[Opener]:
+def open_view(page: Page, tmp_path: Path) -> Iterator[Opener]:
     """Opens the view with some settings on a bare page; afterwards nothing may have gone wrong."""
 
-    def open_it(*sizes: int, **settings: Any) -> WebDriver:
-        set_viewport(driver, width=1280, height=1000)
-        set_dark(driver, dark=False)
-        driver.get(host_page.write(explore.waves(*sizes, **settings), tmp_path))
-        return driver
+    def open_it(*sizes: int, **settings: Any) -> Page:
+        set_viewport(page, width=1280, height=1000)
+        set_dark(page, dark=False)
+        page.goto(host_page.write(explore.waves(*sizes, **settings), tmp_path))
+        return page
 
     yield open_it
-    assert console_errors(driver) == []
-    assert outside_requests(driver) == []
+    assert console_errors(page) == []
+    assert outside_requests(page) == []
 
 
-def find(driver: WebDriver, selector: str) -> WebElement:
-    return driver.find_element(By.CSS_SELECTOR, selector)
-
-
-def text(driver: WebDriver, selector: str) -> str:
-    return find(driver, selector).text
-
-
-def table(driver: WebDriver) -> dict[str, list[str]]:
+def table(page: Page) -> dict[str, list[str]]:
     """The table of numbers: row name -> texts of its columns."""
-    rows = driver.find_elements(By.CSS_SELECTOR, ".mgw tbody tr")
+    rows = page.locator(".mgw tbody tr").all()
     return {
-        row.find_element(By.TAG_NAME, "th").text: [
-            cell.text for cell in row.find_elements(By.TAG_NAME, "td")
-        ]
+        row.locator("th").inner_text(): [cell.inner_text() for cell in row.locator("td").all()]
         for row in rows
     }
 
@@ -136,38 +135,37 @@ def wanted_table(study: Study, wave: int) -> dict[str, list[str]]:
     }
 
 
-def set_number(driver: WebDriver, name: str, value: object) -> None:
-    field = find(driver, f".mgw input[name={name}]")
-    field.send_keys(Keys.CONTROL, "a")
-    field.send_keys(str(value), Keys.TAB)
+_FIRST_WAVE = """() => {
+  const c = document.querySelector('.mgw-canvas'), ctx = c.getContext('2d');
+  const data = ctx.getImageData(0, 0, c.width, c.height).data;
+  const now = getComputedStyle(document.querySelector('.mgw')).getPropertyValue('--mgw-now').trim();
+  const rgb = [1, 3, 5].map((i) => parseInt(now.slice(i, i + 2), 16));
+  let [left, top, right] = [1e9, 1e9, 0];
+  for (let y = 0; y < c.height; y++) for (let x = 0; x < c.width; x++) {
+    const p = 4 * (y * c.width + x);
+    if (rgb.every((v, i) => data[p + i] === v)) {
+      left = Math.min(left, x); top = Math.min(top, y); right = Math.max(right, x);
+    }
+  }
+  return [left, top, right];
+}"""
+_COLOURS = """() => {
+  const c = document.querySelector('.mgw-canvas');
+  const data = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
+  const seen = {};
+  for (let p = 0; p < data.length; p += 4) {
+    const key = [0, 1, 2].map((i) => data[p + i].toString(16).padStart(2, '0')).join('');
+    seen['#' + key] = (seen['#' + key] ?? 0) + 1;
+  }
+  return seen;
+}"""
 
 
-def tile_xy(driver: WebDriver, mi: float, ni: float) -> tuple[int, int]:
-    """Where tile (mi, ni) of C is, from the middle of the canvas, from what is painted there."""
-    found: tuple[float, float, float] = driver.execute_script(
-        """
-        const c = document.querySelector('.mgw-canvas'), ctx = c.getContext('2d');
-        const data = ctx.getImageData(0, 0, c.width, c.height).data;
-        const now = getComputedStyle(document.querySelector('.mgw'))
-          .getPropertyValue('--mgw-now').trim();
-        const rgb = [1, 3, 5].map((i) => parseInt(now.slice(i, i + 2), 16));
-        let [left, top, right] = [1e9, 1e9, 0];
-        for (let y = 0; y < c.height; y++) for (let x = 0; x < c.width; x++) {
-          const p = 4 * (y * c.width + x);
-          if (rgb.every((v, i) => data[p + i] === v)) {
-            left = Math.min(left, x); top = Math.min(top, y); right = Math.max(right, x);
-          }
-        }
-        return [left, top, right];
-        """
-    )
-    left, top, right = found
+def tile_position(page: Page, mi: float, ni: float) -> dict[str, float]:
+    """Where tile (mi, ni) of C is on the canvas, from what is painted there."""
+    left, top, right = page.evaluate(_FIRST_WAVE)
     side = (right + 2 - left) / 16  # of the first wave of the row-major example
-    canvas = find(driver, ".mgw-canvas").size
-    return (
-        int(left + (ni + 0.5) * side - canvas["width"] / 2),
-        int(top + (mi + 0.5) * side - canvas["height"] / 2),
-    )
+    return {"x": left + (ni + 0.5) * side, "y": top + (mi + 0.5) * side}
 
 
 # ---- what it shows ----
@@ -176,46 +174,65 @@ def tile_xy(driver: WebDriver, mi: float, ni: float) -> tuple[int, int]:
 @pytest.mark.parametrize("name", SETTINGS)
 def test_numbers_are_those_of_the_layouts(open_view: Opener, name: str) -> None:
     settings = SETTINGS[name]
-    driver = open_view(**settings)
+    page = open_view(**settings)
     wave = settings.get("wave", 0)
     study = explore.waves(**settings).study()
-    assert table(driver) == wanted_table(study, wave)
-    word = "step" if settings.get("persistent") else "wave"
-    assert text(driver, ".mgw-where") == f"{word} {wave + 1} of {len(study.waves)}"
+    assert table(page) == wanted_table(study, wave)
+    word = "step" if study.persistent else "wave"
+    assert text(page, ".mgw-where") == f"{word} {wave + 1} of {len(study.waves)}"
     row_major = bytes_in_words(grid.total(study.row_major.traffic).hbm_read_bytes)
-    sentence = text(driver, ".mgw-sentence")
+    sentence = text(page, ".mgw-sentence")
     assert ("Row-major order" in sentence) == (study.order.kind != "row-major")
     assert row_major in sentence
+    if study.spread:
+        assert f"done after {study.assignment.makespan:.1f} if each goes to the block" in sentence
 
 
 def test_the_pages_example_goes_from_17_to_8(open_view: Opener) -> None:
-    driver = open_view()
-    assert table(driver)["Together"][0] == "17"
-    Select(find(driver, ".mgw select[name=order]")).select_by_value("tiled")
-    assert table(driver)["Together"][0] == "8"
-    assert "4 tile rows of A and 4 tile columns of B: 8 distinct, 8 MiB" in text(
-        driver, ".mgw-summary"
+    page = open_view()
+    assert table(page)["Together"][0] == "17"
+    choose(page, "order", "tiled")
+    assert table(page)["Together"][0] == "8"
+    wanted = "4 tile rows of A and 4 tile columns of B: 8 distinct, 8 MiB"
+    assert wanted in text(page, ".mgw-summary")
+
+
+def test_sms_blocks_on_an_sm_and_what_fits(open_view: Opener) -> None:
+    page = open_view(m=32, n=64, k=4)
+    set_number(page, "sms", 132)
+    set_number(page, "per_sm", 2)
+    assert text(page, ".mgw-sms").startswith("132 SMs with 2 blocks each: 264 blocks at a time.")
+    assert text(page, ".mgw-where") == "wave 1 of 8"
+    find(page, ".mgw details summary").click()
+    set_number(page, "smem_kib", 100)
+    wanted = "2 such blocks would fit on an SM: limited by its shared memory."
+    assert wanted in text(page, ".mgw-sms")
+    set_number(page, "per_sm", 3)
+    assert text(page, ".mgw-error") == "3 blocks do not fit on an SM: its shared memory allows 2."
+
+
+def test_blocks_that_take_tiles_when_they_are_free(open_view: Opener) -> None:
+    page = open_view(concurrent=16, spread=50)
+    choose(page, "launch", "dynamic")
+    study = explore.waves(concurrent=16, spread=50, dynamic=True).study()
+    canvas = find(page, ".mgw-canvas")
+    press(canvas, "ArrowDown", "ArrowDown", "ArrowRight")
+    i = 17  # tile (1, 1), row-major
+    worker, start = int(study.assignment.worker[i]), study.assignment.start[i]
+    said = text(page, ".mgw-inspector")
+    assert said.startswith(
+        f"Tile (1, 1): block {worker} takes it as number 17, from {start:.2f} to"
     )
 
 
 def test_the_canvas_shows_each_kind_of_tile(open_view: Opener) -> None:
-    driver = open_view(order="tiled", wave=1)
-    colours = driver.execute_script(
-        """
-        const c = document.querySelector('.mgw-canvas');
-        const data = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
-        const seen = {};
-        for (let p = 0; p < data.length; p += 4) {
-          const key = [0, 1, 2].map((i) => data[p + i].toString(16).padStart(2, '0')).join('');
-          seen['#' + key] = (seen['#' + key] ?? 0) + 1;
-        }
-        return seen;
-        """
-    )
+    page = open_view(order="tiled", wave=1)
+    colours = page.evaluate(_COLOURS)
     for name in ("now", "done", "a", "b", "l2"):
-        colour = driver.execute_script(
-            "return getComputedStyle(document.querySelector('.mgw'))"
-            f".getPropertyValue('--mgw-{name}').trim()"
+        colour = page.evaluate(
+            "(name) => getComputedStyle(document.querySelector('.mgw'))"
+            ".getPropertyValue(`--mgw-${name}`).trim()",
+            name,
         )
         assert colours.get(colour, 0) > 100, name
 
@@ -224,12 +241,11 @@ def test_the_canvas_shows_each_kind_of_tile(open_view: Opener) -> None:
 
 
 def test_buttons_slider_and_keys_step_through_the_waves(open_view: Opener) -> None:
-    driver = open_view()
-    buttons = driver.find_elements(By.CSS_SELECTOR, ".mgw-transport button")
-    first, back, _, onward, last = buttons
+    page = open_view()
+    first, back, _, onward, last = page.locator(".mgw-transport").first.locator("button").all()
 
     def where() -> str:
-        return text(driver, ".mgw-where")
+        return text(page, ".mgw-where")
 
     onward.click()
     onward.click()
@@ -240,101 +256,118 @@ def test_buttons_slider_and_keys_step_through_the_waves(open_view: Opener) -> No
     assert (where(), onward.is_enabled()) == ("wave 8 of 8", False)
     first.click()
     assert (where(), back.is_enabled()) == ("wave 1 of 8", False)
-    slider = find(driver, ".mgw-transport input")
-    slider.send_keys(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
+    slider = find(page, ".mgw-transport input")
+    press(slider, "ArrowRight", "ArrowRight")
     assert where() == "wave 3 of 8"
     assert slider.get_attribute("aria-valuetext") == "wave 3 of 8"
-    canvas = find(driver, ".mgw-canvas")
-    canvas.send_keys(Keys.PAGE_DOWN)
+    canvas = find(page, ".mgw-canvas")
+    press(canvas, "PageDown")
     assert where() == "wave 4 of 8"
-    canvas.send_keys(Keys.END)
+    press(canvas, "End")
     assert where() == "wave 8 of 8"
-    canvas.send_keys(Keys.HOME)
+    press(canvas, "Home")
     assert where() == "wave 1 of 8"
 
 
 def test_it_plays_to_the_end_and_stops(open_view: Opener) -> None:
-    driver = open_view(m=2)  # two waves
-    play = driver.find_elements(By.CSS_SELECTOR, ".mgw-transport button")[2]
+    page = open_view(m=2)  # two waves
+    play = page.locator(".mgw-transport button").nth(2)
     play.click()
     assert play.get_attribute("aria-pressed") == "true"
-    wait = WebDriverWait(driver, 10)
-    wait.until(lambda d: text(d, ".mgw-where") == "wave 2 of 2")
-    wait.until(lambda d: play.get_attribute("aria-pressed") == "false")
+    wait_for_text(page, ".mgw-where", "wave 2 of 2")
+    expect(play).to_have_attribute("aria-pressed", "false")
 
 
 def test_a_bar_is_a_way_to_its_wave(open_view: Opener) -> None:
-    driver = open_view()
-    bars = find(driver, ".mgw-bars")
-    offset = int((5.5 / 8 - 0.5) * bars.size["width"])
-    ActionChains(driver).move_to_element_with_offset(bars, offset, 0).click().perform()
-    assert text(driver, ".mgw-where") == "wave 6 of 8"
+    page = open_view()
+    bars = find(page, ".mgw-bars")
+    box = bars.bounding_box()
+    assert box is not None
+    bars.click(position={"x": 5.5 / 8 * box["width"], "y": box["height"] / 2})
+    assert text(page, ".mgw-where") == "wave 6 of 8"
 
 
 def test_pointing_says_who_reads_what(open_view: Opener) -> None:
-    driver = open_view()
-    canvas = find(driver, ".mgw-canvas")
+    page = open_view()
+    canvas = find(page, ".mgw-canvas")
 
     def point(mi: float, ni: float) -> str:
-        xy = tile_xy(driver, mi, ni)
-        ActionChains(driver).move_to_element_with_offset(canvas, *xy).perform()
-        return text(driver, ".mgw-inspector")
+        canvas.hover(position=tile_position(page, mi, ni))
+        return text(page, ".mgw-inspector")
 
-    x_y = tile_xy(driver, 2, 5)
-    ActionChains(driver).move_to_element_with_offset(canvas, *x_y).perform()
-    said = text(driver, ".mgw-inspector")
+    def leave() -> None:
+        find(page, ".mgw table").hover()
+        assert text(page, ".mgw-inspector").startswith("Point at a tile")
+
+    said = point(2, 5)
     assert said.startswith("Tile (2, 5): block 37 computes it, in wave 3 (later).")
     assert "Row 2 of A is read by 15 other blocks of that wave, column 5 of B by 0." in said
-    ActionChains(driver).move_to_element(find(driver, ".mgw table")).perform()
-    assert text(driver, ".mgw-inspector").startswith("Point at a tile")
+    leave()
     assert point(0, -2).startswith("Tile row 0 of A: 16 blocks of this wave read it.")
-    ActionChains(driver).move_to_element(find(driver, ".mgw table")).perform()
+    leave()
     assert point(-2, 3).startswith("Tile column 3 of B: 1 block of this wave read it.")
 
 
 def test_arrow_keys_move_over_the_tiles(open_view: Opener) -> None:
-    driver = open_view()
-    canvas = find(driver, ".mgw-canvas")
-    canvas.send_keys(Keys.ARROW_DOWN)  # the first press begins at the wave's first tile
-    assert text(driver, ".mgw-inspector").startswith("Tile (0, 0): block 0")
-    canvas.send_keys(Keys.ARROW_DOWN, Keys.ARROW_RIGHT, Keys.ARROW_RIGHT, Keys.ARROW_UP)
-    assert text(driver, ".mgw-inspector").startswith("Tile (0, 2): block 2")
-    canvas.send_keys(Keys.ESCAPE)
-    assert text(driver, ".mgw-inspector").startswith("Point at a tile")
+    page = open_view()
+    canvas = find(page, ".mgw-canvas")
+    press(canvas, "ArrowDown")  # the first press begins at the wave's first tile
+    assert text(page, ".mgw-inspector").startswith("Tile (0, 0): block 0")
+    press(canvas, "ArrowDown", "ArrowRight", "ArrowRight", "ArrowUp")
+    assert text(page, ".mgw-inspector").startswith("Tile (0, 2): block 2")
+    press(canvas, "Escape")
+    assert text(page, ".mgw-inspector").startswith("Point at a tile")
 
 
 def test_settings_that_do_not_fit_get_a_sentence_and_can_be_mended(open_view: Opener) -> None:
-    driver = open_view(order="tiled")
-    set_number(driver, "m", 6)
-    assert "mt = 4 does not divide the 6 tile rows" in text(driver, ".mgw-error")
-    assert find(driver, ".mgw input[name=width]").get_attribute("aria-invalid") == "true"
-    set_number(driver, "width", 2)
-    assert not find(driver, ".mgw-error").is_displayed()
-    assert table(driver)["Together"][0] == "10"
-    set_number(driver, "concurrent", 0)
-    assert "Blocks at a time: it must be a whole number from 1 up." in text(driver, ".mgw-error")
-    set_number(driver, "concurrent", 8)
-    assert text(driver, ".mgw-where") == "wave 1 of 12"
-    set_number(driver, "l2_mib", 0)
-    assert table(driver)["Hits"][0] == "0"
+    page = open_view(order="tiled")
+    set_number(page, "m", 6)
+    assert "mt = 4 does not divide the 6 tile rows" in text(page, ".mgw-error")
+    assert find(page, ".mgw input[name=width]").get_attribute("aria-invalid") == "true"
+    set_number(page, "width", 2)
+    assert not find(page, ".mgw-error").is_visible()
+    assert table(page)["Together"][0] == "10"
+    set_number(page, "sms", 0)
+    assert "SMs: it must be a whole number from 1 up." in text(page, ".mgw-error")
+    set_number(page, "sms", 8)
+    assert text(page, ".mgw-where") == "wave 1 of 12"
+    set_number(page, "l2_mib", 0)
+    assert table(page)["Hits"][0] == "0"
+
+
+def test_a_link_the_code_and_a_picture_to_take_away(page: Page) -> None:
+    page.goto("about:blank")
+    page.goto(explorer_page.address("#waves?order=snake&persistent=true&wave=3"))
+    set_number(page, "width", 2)
+    link = page.evaluate("window.model.link()")
+    assert link.endswith("#waves?order=snake&persistent=true&wave=3&width=2")
+    shown = text(page, ".mgw-summary")
+    page.goto("about:blank")
+    page.goto(link)
+    assert text(page, ".mgw-summary") == shown
+    page.get_by_role("button", name="Copy plgpu code").click()
+    wait_for_text(page, ".mgw-said", "Code copied.")
+    page.get_by_role("button", name="Copy link").click()
+    wait_for_text(page, ".mgw-said", "Link copied.")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save PNG").click()
+    assert download.value.suggested_filename == "waves.png"
+    assert Path(download.value.path()).read_bytes().startswith(b"\x89PNG")
+    assert console_errors(page) == []
+    assert outside_requests(page) == []
 
 
 # ---- for everybody ----
 
 
 def test_everything_has_a_name_and_can_be_reached_by_keyboard(open_view: Opener) -> None:
-    driver = open_view(order="snake")
-    nameless = [
-        e.get_attribute("outerHTML")
-        for e in driver.find_elements(By.CSS_SELECTOR, ".mgw :is(button, input, select, canvas)")
-        if e.is_displayed() and not e.accessible_name.strip()
-    ]
-    assert nameless == []
+    page = open_view(order="snake")
+    assert nameless(page, ".mgw") == []
     names = set()
-    for _ in range(30):
-        ActionChains(driver).send_keys(Keys.TAB).perform()
-        names.add(driver.switch_to.active_element.accessible_name)
-    for name in ("Order", "Tile width", "Blocks at a time", "Wave", "Next wave (Page Down)"):
+    for _ in range(34):
+        page.keyboard.press("Tab")
+        names.add(accessible_name(page.locator(":focus, body:not(:has(:focus))").last))
+    for name in ("Order", "Tile width", "SMs", "Wave", "Next wave (Page Down)"):
         assert name in names
     assert any(name.startswith("The tiles of A, B and C") for name in names)
 
@@ -343,19 +376,15 @@ def test_everything_has_a_name_and_can_be_reached_by_keyboard(open_view: Opener)
 @pytest.mark.parametrize("width", [1280, 700, 360])
 def test_it_fits_the_page_and_can_be_read(open_view: Opener, width: int, dark: bool) -> None:
     # the largest numbers that are usual: an H200
-    driver = open_view(32, 64, order="tiled", width=8, concurrent=132, l2_bytes=50 * 2**20, wave=9)
-    set_viewport(driver, width=width, height=1000)
-    set_dark(driver, dark=dark)
-    WebDriverWait(driver, 5).until(
-        lambda d: ("mgw-dark" in (find(d, ".mgw").get_attribute("class") or "")) == dark
-    )
-    assert driver.execute_script("return document.documentElement.scrollWidth") <= width
-    back, ink = driver.execute_script(
-        "const s = getComputedStyle(document.querySelector('.mgw'));"
-        "return [s.backgroundColor, s.color]"
-    )
-    muted = driver.execute_script(
-        "return getComputedStyle(document.querySelector('.mgw-inspector')).color"
+    page = open_view(32, 64, order="tiled", width=8, concurrent=132, l2_bytes=50 * 2**20, wave=9)
+    set_viewport(page, width=width, height=1000)
+    set_dark(page, dark=dark)
+    shows_theme(page, ".mgw", "mgw-dark", dark=dark)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    back, ink, muted = page.evaluate(
+        "() => ['.mgw', '.mgw', '.mgw-inspector'].map((at, i) => {"
+        " const style = getComputedStyle(document.querySelector(at));"
+        " return i ? style.color : style.backgroundColor; })"
     )
     assert (luminance(back) < 0.2) == dark
     assert contrast(back, ink) > 7
@@ -376,19 +405,17 @@ def contrast(one: str, other: str) -> float:
 
 
 def test_a_large_grid_is_no_trouble(open_view: Opener) -> None:
-    driver = open_view(m=256, n=256, k=4, order="snake", width=16, concurrent=132)
-    assert text(driver, ".mgw-where") == "wave 1 of 497"
-    find(driver, ".mgw-canvas").send_keys(Keys.END)
-    assert text(driver, ".mgw-where") == "wave 497 of 497"
+    page = open_view(m=256, n=256, k=4, order="snake", width=16, concurrent=132)
+    assert text(page, ".mgw-where") == "wave 1 of 497"
+    press(find(page, ".mgw-canvas"), "End")
+    assert text(page, ".mgw-where") == "wave 497 of 497"
 
 
 def test_a_closed_view_lets_go_of_the_page(open_view: Opener) -> None:
-    driver = open_view()
-    driver.execute_script("window.close_view()")
-    assert driver.execute_script(
-        "return Object.values(window.model.handlers).every((list) => list.length === 0)"
-    )
-    set_dark(driver, dark=True)  # nothing listens any more
+    page = open_view()
+    page.evaluate("window.close_view()")
+    assert page.evaluate("Object.values(window.model.handlers).every((list) => list.length === 0)")
+    set_dark(page, dark=True)  # nothing listens any more
 
 
 # ---- in JupyterLab ----
@@ -407,32 +434,19 @@ def test_in_jupyterlab(tmp_path: Path, theme: str) -> None:
     )
     nbformat.write(notebook, tmp_path / "waves.ipynb")
     # a browser of its own: a page of JupyterLab goes on asking for its server when that is gone
-    with jupyter_lab(tmp_path, theme=theme) as lab, chromium() as driver:
-        driver.get(lab.page("waves.ipynb"))
-        set_viewport(driver, width=1280, height=1000)
-        set_dark(driver, dark=False)  # the theme decides, not the system
-        wait = WebDriverWait(driver, 120)
+    with jupyter_lab(tmp_path, theme=theme) as lab, chromium() as page:
+        set_dark(page, dark=False)  # the theme decides, not the system
+        page.goto(lab.page("waves.ipynb"))
         lab.wait_for_kernel()
-        run_cell(driver, 0)
-        wait.until(lambda d: d.find_elements(By.CSS_SELECTOR, ".mgw-canvas"))
-        wait.until(lambda d: text(d, ".mgw-where") == "wave 1 of 8")
-        assert table(driver)["Together"][0] == "8"
-        is_dark = "mgw-dark" in (find(driver, ".mgw").get_attribute("class") or "")
-        assert is_dark == (theme == "JupyterLab Dark")
-        canvas = find(driver, ".mgw-canvas")
-        canvas.send_keys(Keys.PAGE_DOWN, Keys.ARROW_DOWN, Keys.ARROW_DOWN)
-        assert text(driver, ".mgw-where") == "wave 2 of 8"
-        assert text(driver, ".mgw-inspector").startswith("Tile (1, 4): block 17")
-        run_cell(driver, 1)
-        wait.until(lambda d: "Python has wave 1" in text(d, ".jp-Notebook"))
-        assert outside_requests(driver) == []
-        assert console_errors(driver) == []
-
-
-def run_cell(driver: WebDriver, index: int) -> None:
-    """Runs a cell as a user does."""
-    cell = f".jp-Notebook .jp-Cell:nth-of-type({index + 1})"
-    editor = expected_conditions.element_to_be_clickable((By.CSS_SELECTOR, f"{cell} .cm-content"))
-    WebDriverWait(driver, 60).until(editor).click()
-    keys = ActionChains(driver).key_down(Keys.SHIFT).send_keys(Keys.ENTER).key_up(Keys.SHIFT)
-    keys.perform()
+        run_cell(page, 0)
+        find(page, ".mgw-canvas").wait_for(timeout=LONG_MS)
+        wait_for_text(page, ".mgw-where", "wave 1 of 8")
+        assert table(page)["Together"][0] == "8"
+        shows_theme(page, ".mgw", "mgw-dark", dark=theme == "JupyterLab Dark")
+        press(find(page, ".mgw-canvas"), "PageDown", "ArrowDown", "ArrowDown")
+        assert text(page, ".mgw-where") == "wave 2 of 8"
+        assert text(page, ".mgw-inspector").startswith("Tile (1, 4): block 17")
+        run_cell(page, 1)
+        wait_for_text(page, ".jp-Notebook", "Python has wave 1", timeout_ms=LONG_MS)
+        assert outside_requests(page) == []
+        assert console_errors(page) == []

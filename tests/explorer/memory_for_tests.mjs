@@ -21,7 +21,7 @@ export function layout(name, shape, bits) {
 }
 
 export function reduced(name, axis, shape) {
-  const made = memory.reduceLayout(memory.CATALOG[name].make([64, 64], 16), axis);
+  const made = memory.reduceLayout(memory.CATALOG[name].make([128, 128], 16), axis);
   return plain(memory.layoutElements(made, shape));
 }
 
@@ -36,14 +36,14 @@ export function tmem(ref) {
   };
 }
 
-export function transfer(name, ref, fronts) {
+export function transfer(name, ref, fronts, arch) {
   const made = memory.namedLayout(name, memory.viewShape(ref), ref.bits);
-  const t = memory.transferOf(made, ref);
+  const t = memory.transferOf(made, ref, memory.memoryMap(ref), arch);
   return {
     ...plain(t),
     summary: memory.transferSummary(t),
     stagger: memory.staggerOf(t),
-    reasons: fronts.map(([w, r, f]) => memory.conflictReason(t, w, r % t.registers, f % t.fronts)),
-    uses: fronts.map(([w, r, f]) => memory.bankUses(t, w, r % t.registers, f % t.fronts)),
+    reasons: fronts.map(([w, r, f]) => memory.conflictReason(t, w, r % t.turns, f % t.fronts)),
+    uses: fronts.map(([w, r, f]) => memory.bankUses(t, w, r % t.turns, f % t.fronts)),
   };
 }

@@ -40,4 +40,7 @@ def test_without_a_browser_it_says_what_to_do(monkeypatch, capsys):
 
 def test_an_unknown_view_is_named(capsys):
     assert cli.main(["explore", "sram"]) == 1
-    assert "none of smem, registers, banks, tmem, pipeline or waves" in capsys.readouterr().err
+    assert (
+        "none of smem, registers, banks, tmem, pipeline, barriers or waves"
+        in capsys.readouterr().err
+    )

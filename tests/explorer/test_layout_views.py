@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import base64
+import functools
 import itertools
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import mosaic_gpu as plgpu
 
-from course_lib import explorer
+from course_lib import explorer, simulate
 from course_lib.diagnostics import CourseError
 from course_lib.explorer import page
 from course_lib.explorer.layout_widgets import Banks, LayoutView, Pipelines, Registers, Smem, Tmem
+from course_lib.explorer.timeline_widget import Timelines, timeline_data
 from course_lib.layouts.registers import CATALOG, named
 from course_lib.layouts.smem import bank
 from tests.explorer import node
@@ -26,7 +31,49 @@ VIEWS: dict[str, type[LayoutView]] = {
     "banks": Banks,
     "tmem": Tmem,
     "pipeline": Pipelines,
+    "timeline": Timelines,
 }
+
+
+def matmul(a: jax.Array, b: jax.Array) -> jax.Array:
+    """Two blocks that load, wait, multiply and store: a kernel of one's own."""
+
+    def body(a_gmem, b_gmem, o_gmem, a_smem, b_smem, o_smem, loaded, acc):  # type: ignore[no-untyped-def]
+        columns = pl.ds(jax.lax.axis_index("n") * 64, 64)
+        plgpu.copy_gmem_to_smem(a_gmem, a_smem, loaded)
+        plgpu.copy_gmem_to_smem(b_gmem.at[:, columns], b_smem, loaded)
+        plgpu.barrier_wait(loaded)
+        plgpu.wgmma(acc, a_smem, b_smem)
+        o_smem[...] = acc[...].astype(jnp.float16)
+        plgpu.commit_smem()
+        plgpu.copy_smem_to_gmem(o_smem, o_gmem.at[:, columns])
+        plgpu.wait_smem_to_gmem(0)
+
+    tiles = (plgpu.TilingTransform((8, 64)), plgpu.SwizzleTransform(128))
+    smem = functools.partial(plgpu.SMEM, dtype=jnp.float16, transforms=tiles)
+    return plgpu.kernel(
+        body,
+        out_type=jax.ShapeDtypeStruct((64, 128), jnp.float16),
+        grid=(2,),
+        grid_names=("n",),
+        scratch_types=dict(
+            a_smem=smem((64, 64)),
+            b_smem=smem((64, 64)),
+            o_smem=smem((64, 64)),
+            loaded=plgpu.Barrier(num_arrivals=2),
+            acc=plgpu.ACC((64, 64)),
+        ),
+    )(a, b)
+
+
+@functools.cache
+def own_timeline() -> Any:
+    keys = jax.random.split(jax.random.key(int(np.random.default_rng().integers(2**31))))
+    a = jax.random.normal(keys[0], (64, 64), jnp.float16)
+    b = jax.random.normal(keys[1], (64, 128), jnp.float16)
+    report = simulate(matmul, a, b, timeline=True)
+    assert report.ok, report
+    return report.timeline
 
 
 def states() -> list[tuple[str, dict[str, Any]]]:
@@ -57,6 +104,23 @@ def states() -> list[tuple[str, dict[str, Any]]]:
         made.append(
             ("pipeline", {"stages": stages, "latency": latency, "issue": issue, "mma": mma})
         )
+    made += [
+        ("tmem", {"bits": 32, "more": more, "shown": shown, "collective": collective})
+        for more, shown, collective in itertools.product(
+            ("128x64x32, 128x64x16p", "64x32x16", "128x512x32", "128x60", "96x8x32"),
+            (0, 2),
+            (False, True),
+        )
+    ]
+    made += [
+        ("banks", {"transposed": True, "arch": arch, "front": 9}) for arch in ("sm_90a", "sm_100a")
+    ]
+    made += [("pipeline", {"stages": stages, "work": "copy out"}) for stages in (1, 9)]
+    data = timeline_data(own_timeline())
+    made += [
+        ("timeline", {"timeline": data, "first": first, "last": last, "lanes": lanes})
+        for first, last, lanes in ((0, 0, ""), (100, 900, "TMA"), (900, 100, ""), (0, 0, "SM 9"))
+    ]
     made += [
         ("smem", {"rows": 512, "columns": 512}),
         ("smem", {"tile_rows": 0}),
@@ -132,7 +196,7 @@ def test_pointing_at_an_element_names_all_its_holders_and_at_a_thread_what_it_ho
         at, of_thread, picked = node.call(MODULE, calls)
         assert at["marks"] == [[element], holders[element, :, 0].tolist()]
         assert element in of_thread["marks"][0]
-        assert picked == {"thread": thread}
+        assert picked == {"lane": thread}
         held = named(name, shape, 16).elements(shape)[thread].ravel().tolist()
         if name != "WG_SPLAT":
             assert of_thread["marks"][0] == held
@@ -152,42 +216,104 @@ def test_pointing_at_tensor_memory_names_lane_and_column_both_ways() -> None:
         assert f"lane {lane}, column {column}" in at["text"]
 
 
-@pytest.mark.needs("node")
-def test_the_code_runs_as_far_as_a_machine_without_a_gpu_can_run_it() -> None:
-    cases: list[tuple[str, dict[str, Any]]] = [
-        ("smem", {}),
-        ("smem", {"bits": 32, "tile_columns": 32, "transposed": True}),
-        ("smem", {"tile_rows": 0, "swizzle": 0}),
-        ("registers", {}),
-        ("registers", {"register_layout": "WG_STRIDED"}),
-        ("registers", {"register_layout": "WGMMA_ROW", "columns": 64}),
-        ("registers", {"register_layout": "TCGEN05", "rows": 128, "bits": 32}),
-        ("pipeline", {}),
-        ("pipeline", {"stages": 6, "steps": 4}),
-        ("banks", {}),
-        ("banks", {"bits": 32, "tile_columns": 32}),
-    ]
-    for code in node.call(MODULE, [("study", list(case)) for case in cases]):
-        names: dict[str, Any] = {}
-        exec(code["code"], names)
-        traced = jax.jit(names["kernel"]).trace(names["x"])
-        assert traced.lower(lowering_platforms=("cuda",)).as_text()
+CODE: list[tuple[str, dict[str, Any]]] = [
+    ("smem", {}),
+    ("smem", {"bits": 32, "tile_columns": 32, "transposed": True}),
+    ("smem", {"tile_rows": 0, "swizzle": 0}),
+    ("registers", {}),
+    ("registers", {"register_layout": "WG_STRIDED"}),
+    ("registers", {"register_layout": "WGMMA_ROW", "columns": 64}),
+    ("registers", {"register_layout": "TCGEN05", "rows": 128, "bits": 32}),
+    ("registers", {"register_layout": "MMA_RHS", "columns": 64}),
+    ("registers", {"register_layout": "WGMMA_TRANSPOSED", "columns": 64}),
+    ("registers", {"register_layout": "WG_SPLAT"}),
+    ("registers", {"register_layout": "SMEM_GMEM_COPY", "columns": 64}),
+    ("pipeline", {}),
+    ("pipeline", {"stages": 6, "steps": 4}),
+    ("banks", {}),
+    ("banks", {"bits": 32, "tile_columns": 32}),
+    ("banks", {"transposed": True}),
+    (
+        "banks",
+        {"transposed": True, "register_layout": "WGMMA_TRANSPOSED", "bits": 32, "tile_columns": 32},
+    ),
+    ("banks", {"tile_rows": 0, "swizzle": 0}),
+    ("tmem", {}),
+    ("tmem", {"bits": 32, "rows": 64, "more": "128x64x32, 128x64x16p"}),
+    ("tmem", {"collective": True, "rows": 64}),
+    ("tmem", {"bits": 8, "packed": False}),
+]
 
 
 @pytest.mark.needs("node")
-def test_the_code_for_tensor_memory_is_an_expression_of_plgpu() -> None:
-    [shown] = node.call(MODULE, [("study", ["tmem", {}])])
+@pytest.mark.parametrize(
+    "case", CODE, ids=lambda case: "-".join(map(str, (case[0], *case[1].values())))
+)
+def test_the_code_that_is_copied_runs(case: tuple[str, dict[str, Any]]) -> None:
+    """It lowers for a GPU; the simulator has no finding; `x` goes in and comes out."""
+    [shown] = node.call(MODULE, [("study", list(case))])
     names: dict[str, Any] = {}
     exec(shown["code"], names)
-    assert names["scratch_types"]["acc_tmem"].shape == (128, 64)
+    kernel, x = names["kernel"], names["x"]
+    assert jax.jit(kernel).trace(x).lower(lowering_platforms=("cuda",)).as_text()
+    report = simulate(kernel, x, arch="sm_100a" if case[0] == "tmem" else "sm_90a")
+    assert report.ok, report
+    got, wanted = np.asarray(report.value, np.float32), np.asarray(x, np.float32)
+    if case[0] == "pipeline":
+        wanted = wanted * 2
+    np.testing.assert_array_equal(got, np.broadcast_to(wanted, got.shape))
+
+
+@pytest.mark.needs("node")
+def test_a_span_and_its_line_of_code_light_up_together() -> None:
+    data = timeline_data(own_timeline())
+    state = {"timeline": data}
+    lines = [code for _, code in data["lines"]]
+    assert "plgpu.wgmma(acc, a_smem, b_smem)" in lines
+    line = lines.index("plgpu.wgmma(acc, a_smem, b_smem)")
+    cell = next(c for c in range(200) if _line_at(state, 1, line * 200 + c) == line)
+    [at] = node.call(MODULE, [("point", ["timeline", state, 1, line * 200 + cell])])
+    assert "wgmma" in at["text"]
+    assert at["text"].endswith(": plgpu.wgmma(acc, a_smem, b_smem)")
+    assert all(c // 200 == line for c in at["marks"][1])
+    [back] = node.call(MODULE, [("point", ["timeline", state, 0, at["marks"][0][0]])])
+    assert back["marks"] == at["marks"]
+    [picked] = node.call(MODULE, [("pick", ["timeline", state, 0, at["marks"][0][0]])])
+    assert picked == {"line": line}
+
+
+def _line_at(state: dict[str, Any], panel: int, cell: int) -> int:
+    [picked] = node.call(MODULE, [("pick", ["timeline", state, panel, cell])])
+    return int(picked["line"])
+
+
+@pytest.mark.needs("node")
+def test_the_xor_is_shown_bit_by_bit_while_the_chunks_move() -> None:
+    ref = Smem().ref()
+    element = 5 * 64 + 20
+    byte = int(ref.byte_offset([5, 20]))
+    state = {"element": element}
+    calls: list[node.Call] = [("frame", ["smem", state, t]) for t in (0.0, 0.35, 0.84, 0.99)]
+    frames = node.call(MODULE, calls)
+    after = [{row[0]: row[1] for row in f["bits"]}["after"] for f in frames]
+    hidden = [bits.count("·") for bits in after]
+    assert hidden[0] == 3
+    assert hidden == sorted(hidden, reverse=True)
+    assert hidden[-1] == 0
+    assert int("".join(map(str, after[-1])), 2) == byte % 2**13
+    assert "reads the lowest 3 bits of the row's number (bits 7 to 9)" in frames[0]["text"]
+    assert f"goes to 2 XOR 5 = {2 ^ 5}." in frames[-1]["text"]
 
 
 @pytest.mark.parametrize(
     "make",
     [
+        lambda: explorer.pipeline(timeline=own_timeline()),
+        lambda: explorer.tmem(128, 64, more="128x64x32, 64x32x16p"),
+        lambda: explorer.banks("WGMMA", 64, 64, transposed=True, arch="sm_100a"),
         lambda: explorer.smem(64, 128, tile=(8, 64), swizzle=128),
         lambda: explorer.smem(16, 64, tile=None, swizzle=None, colour="tile"),
-        lambda: explorer.registers("WGMMA_ROW", columns=64, thread=5),
+        lambda: explorer.registers("WGMMA_ROW", columns=64, lane=5),
         lambda: explorer.banks("WGMMA", bits=32, tile=(8, 32)),
         lambda: explorer.pipeline(2, mma=3),
         lambda: explorer.tmem(64, 32, bits=32, collective=True),
@@ -212,8 +338,16 @@ def test_a_saved_notebook_has_the_view_its_text_and_a_picture(make: Any) -> None
         (lambda: explorer.smem(colour="red"), "colour = 'red' is none of"),
         (lambda: explorer.registers("WGMMA", 32), r"The next that is: \(64, 32\)"),
         (lambda: explorer.registers("WGMA"), "is none of WGMMA"),
-        (lambda: explorer.registers(thread=128), "threads 0 to 127"),
-        (lambda: explorer.banks("WGMMA", transposed=True), "take WGMMA_TRANSPOSED"),
+        (lambda: explorer.registers(lane=128), "lanes 0 to 127"),
+        (
+            lambda: explorer.banks("WGMMA", bits=32, tile=(8, 32), transposed=True),
+            "take WGMMA_TRANSPOSED",
+        ),
+        (lambda: explorer.banks(arch="sm_80"), "none of 'sm_90a' or 'sm_100a'"),
+        (lambda: explorer.tmem(more="128x64"), "write rows x columns x bits"),
+        (lambda: explorer.tmem(bits=32, more="128x512x32"), "576 together; TMEM has 512"),
+        (lambda: explorer.pipeline(timeline="mine"), "take report.timeline of"),
+        (lambda: explorer.pipeline(work="a" * 21), "1 to 20 letters"),
         (lambda: explorer.tmem(32), r"it holds \(128, N\) or \(64, N\)"),
         (lambda: explorer.smem(1024, 64, tile=None, swizzle=None), None),
         (lambda: explorer.smem(1024, 128, tile=None, swizzle=None), "at most 65,536"),

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.needs("node")
 
 MODULE = Path(__file__).with_name("memory_for_tests.mjs")
 MATRICES = ((64, 32), (64, 96), (128, 64), (32, 64), (64, 12), (2, 128, 16))
+DEPENDS_ON_BITS = ("WG_STRIDED", "SMEM_GMEM_COPY", "MMA_LHS", "MMA_RHS")
 VECTORS = ((4,), (8,), (16,), (128,), (384,), (12,))
 
 
@@ -121,7 +122,7 @@ def test_register_layouts_both_ways() -> None:
         (name, shape, bits)
         for name in CATALOG
         for shape in (((4, 3), (9,)) if name == "WG_SPLAT" else (*MATRICES, *VECTORS))
-        for bits in ((4, 8, 16, 32) if name == "WG_STRIDED" else (16,))
+        for bits in ((4, 8, 16, 32) if name in DEPENDS_ON_BITS else (16,))
     ]
     got = node.call(MODULE, [("layout", [n, s, b]) for n, s, b in cases])
     fits = 0
@@ -147,7 +148,7 @@ def test_reductions() -> None:
     cases = list(itertools.product(names, (0, 1)))
     got = node.call(MODULE, [("reduced", [n, a, [128]]) for n, a in cases])
     for (name, axis), answer in zip(cases, got, strict=True):
-        layout = CATALOG[name].make((64, 64), 16)
+        layout = CATALOG[name].make((128, 128), 16)
         assert isinstance(layout, registers.Tiled)
         wanted = layout.reduce(axis).elements((128,))
         np.testing.assert_array_equal(answer["elements"], wanted.ravel(), err_msg=f"{name} {axis}")
@@ -184,11 +185,11 @@ def test_tensor_memory() -> None:
     assert 20 < fits < len(cases)
 
 
-def transfers() -> list[tuple[str, dict[str, Any]]]:
+def transfers() -> list[tuple[str, dict[str, Any], str]]:
     names = [n for n, e in CATALOG.items() if e.rank == 2]
     cases = []
-    for name, bits, swizzle, turned in itertools.product(
-        names, (4, 8, 16, 32), (None, 32, 64, 128), (False, True)
+    for name, bits, swizzle, turned, arch in itertools.product(
+        names, (4, 8, 16, 32), (None, 32, 64, 128), (False, True), ("sm_90a", "sm_100a")
     ):
         tile = (8, (swizzle or 64) * 8 // bits)
         shape = (64, 128) if "M64" in name else (128, 128)
@@ -199,27 +200,30 @@ def transfers() -> list[tuple[str, dict[str, Any]]]:
             "swizzle": swizzle,
             "permutation": (1, 0) if turned else None,
         }
-        cases.append((name, given))
+        cases.append((name, given, arch))
     return cases
 
 
-def transfer_of(name: str, given: dict[str, Any]) -> Transfer:
+def transfer_of(name: str, given: dict[str, Any], arch: str) -> Transfer:
     ref = ref_of(given)
-    return Transfer(named(name, ref.view_shape, ref.bits), ref)
+    return Transfer(named(name, ref.view_shape, ref.bits), ref, arch)
 
 
 def test_bank_conflicts() -> None:
     rng = np.random.default_rng()
-    cases = transfers()[int(rng.integers(3)) :: 3]
+    cases = transfers()[int(rng.integers(5)) :: 5]
     fronts = [[int(rng.integers(4)), int(rng.integers(64)), int(rng.integers(4))] for _ in range(3)]
-    got = node.call(MODULE, [("transfer", [n, g, fronts]) for n, g in cases])
+    got = node.call(MODULE, [("transfer", [n, g, fronts, a]) for n, g, a in cases])
     seen: set[int] = set()
-    for (name, given), answer in zip(cases, got, strict=True):
-        found, refusal = attempt(lambda n=name, g=given: transfer_of(n, g))
+    forms: set[str] = set()
+    for case, answer in zip(cases, got, strict=True):
+        found, refusal = attempt(lambda c=case: transfer_of(*c))
         if refusal:
             assert answer == refusal
             continue
         seen.add(found.degree)
+        forms.add(found.form)
+        assert (answer["form"], answer["groups"]) == (found.form, found.registers.tolist())
         wanted = found.byte_offsets.swapaxes(1, 2)
         np.testing.assert_array_equal(answer["offsets"], wanted.ravel())
         np.testing.assert_array_equal(answer["degrees"], found.degrees.ravel())
@@ -236,7 +240,7 @@ def test_bank_conflicts() -> None:
         for (warp, register, front), reason, uses in zip(
             fronts, answer["reasons"], answer["uses"], strict=True
         ):
-            at = (warp, register % wanted.shape[1], front % found.degrees.shape[2])
+            at = (warp, register % len(found.registers), front % found.degrees.shape[2])
             assert reason == found.reason(*at)
             mine = [
                 {"bank": u.bank, "words": list(u.words), "lanes": [list(w) for w in u.lanes]}
@@ -244,4 +248,5 @@ def test_bank_conflicts() -> None:
             ]
             assert uses == mine
     assert {1, 2} <= seen
+    assert forms == {"vector", "row", "column"}
     assert len(cases) > 120

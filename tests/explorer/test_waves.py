@@ -8,11 +8,13 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from course_lib import explore
+from course_lib import explore, simulate
 from course_lib.diagnostics import CourseError
 from course_lib.explorer.bundle import FOLDER, bundle
+from course_lib.layouts import grid
 from tests.explorer import node
 
 PNG = b"\x89PNG\r\n"
@@ -87,7 +89,7 @@ def test_settings_that_do_not_fit_are_refused_in_words(
 
 def test_the_module_stands_alone_and_asks_nothing_of_the_network() -> None:
     text = bundle("waves.mjs")
-    assert not re.search(r"^import\b", text, re.MULTILINE)
+    assert not re.search(r"^import\s*[{\"]", text, re.MULTILINE)
     assert "export default" in text
     css = (FOLDER / "waves.css").read_text(encoding="utf-8")
     for part in (text, css):
@@ -119,3 +121,69 @@ def test_the_view_counts_as_python_does(tmp_path: Path) -> None:
     sentences = node.call(module, [("study", [s]) for s in wrong])
     assert sentences[0]["error"].startswith("mt = 2 does not divide the 7 tile rows")
     assert sentences[1]["error"] == "Tile columns (n): it must be a whole number from 1 up."
+
+
+ORDERS = [
+    {"order": order, "width": 2, "minor_dim": minor, "persistent": launch != "blocks",
+     "dynamic": launch == "dynamic"}
+    for order, minor in (("row-major", 0), ("tiled", 0), ("snake", 0), ("snake", 1))
+    for launch in ("blocks", "persistent", "dynamic")
+]  # fmt: skip
+
+
+@pytest.mark.needs("node")
+@pytest.mark.parametrize("settings", ORDERS, ids=lambda s: "-".join(map(str, s.values())))
+def test_the_code_that_is_copied_has_the_order_that_is_shown(settings: dict[str, Any]) -> None:
+    """Every grid order: the simulator runs the kernel, which names the block of each tile."""
+    study = explore.waves(4, 6, concurrent=5, **settings).study()
+    state = {**settings, "m": 4, "n": 6, "concurrent": 5}
+    [code] = node.call(FOLDER / "waves.mjs", [("waveCode", [state])])
+    names: dict[str, Any] = {}
+    exec(code, names)
+    report = simulate(names["kernel"], arch="sm_100a" if settings["dynamic"] else "sm_90a")
+    assert report.ok, report
+    tiles = study.order.tiles(4, 6)
+    number = np.arange(24)
+    who = number % 5 if settings["persistent"] and not settings["dynamic"] else number
+    wanted = np.empty((4, 6), np.int32)
+    wanted[tiles[:, 0], tiles[:, 1]] = who
+    np.testing.assert_array_equal(report.value, wanted)
+
+
+@pytest.mark.parametrize(
+    ("given", "blocks", "limit"),
+    [
+        ({}, 16, "threads"),
+        ({"threads": 32}, 32, "blocks"),
+        ({"smem_bytes": 100 * 1024}, 2, "shared memory"),
+        ({"smem_bytes": 227 * 1024}, 1, "shared memory"),
+        ({"threads": 384, "registers": 168}, 1, "registers"),
+    ],
+)
+def test_how_many_blocks_fit_on_an_sm(given: dict[str, int], blocks: int, limit: str) -> None:
+    mine = grid.residency(**given)
+    assert (mine.blocks, mine.limit) == (blocks, limit)
+    assert node.call(FOLDER / "layouts.mjs", [("residency", [given])]) == [dataclasses.asdict(mine)]
+
+
+def test_blocks_that_do_not_fit_on_an_sm_are_refused() -> None:
+    assert "2 on an SM" in repr(explore.waves(concurrent=264, per_sm=2, smem_bytes=100 * 1024))
+    with pytest.raises(
+        CourseError, match=r"3 blocks do not fit on an SM: its shared memory allows 2"
+    ):
+        explore.waves(concurrent=396, per_sm=3, smem_bytes=100 * 1024)
+    with pytest.raises(CourseError, match="no whole number of SMs"):
+        explore.waves(concurrent=131, per_sm=2)
+    with pytest.raises(CourseError, match="registers = 300 does not fit: a block has up to 255"):
+        explore.waves(registers=300)
+    with pytest.raises(CourseError, match="spread = -1 is negative"):
+        explore.waves(spread=-1)
+
+
+def test_tiles_that_cost_differently_are_done_sooner_by_whoever_is_free() -> None:
+    turns = explore.waves(32, 64, 4, concurrent=132, persistent=True, spread=100).study().assignment
+    free = explore.waves(32, 64, 4, concurrent=132, dynamic=True, spread=100).study().assignment
+    assert free.makespan < turns.makespan
+    assert sorted(set(free.worker.tolist())) == list(range(132))
+    [costs] = node.call(FOLDER / "layouts.mjs", [("tileCosts", [256, 100])])
+    assert costs == grid.tile_costs(256, spread=100)

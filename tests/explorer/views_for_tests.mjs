@@ -4,9 +4,10 @@ import { pipelineSpec } from "../../course_lib/explorer/pipeline_view.mjs";
 import { registerSpec } from "../../course_lib/explorer/register_view.mjs";
 import { smemSpec } from "../../course_lib/explorer/smem_view.mjs";
 import { tmemSpec } from "../../course_lib/explorer/tmem_view.mjs";
+import { timelineSpec } from "../../course_lib/explorer/timeline_view.mjs";
 
 const specs = { smem: smemSpec, registers: registerSpec, banks: bankSpec, tmem: tmemSpec,
-  pipeline: pipelineSpec };
+  pipeline: pipelineSpec, timeline: timelineSpec };
 
 export const state = (name) => specs[name].state;
 
@@ -28,6 +29,13 @@ export function point(name, changes, panel, cell) {
   const now = { ...spec.state, ...changes };
   const found = spec.point(spec.study(now), now, panel, cell);
   return { text: found.text, marks: found.marks.map((m) => Array.from(m)), bits: found.bits ?? [] };
+}
+
+/** What is said, marked and written of the address bits while the chunks move. */
+export function frame(name, changes, t) {
+  const spec = specs[name];
+  const now = { ...spec.state, ...changes };
+  return spec.frame(spec.study(now), now, t);
 }
 
 export function pick(name, changes, panel, cell) {

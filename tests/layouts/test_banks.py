@@ -40,36 +40,100 @@ def tiled_refs(shape):
             continue
 
 
-def verdict(layout, ref) -> str:
+def transfer_of(name: str, ref: SmemRef, arch: str) -> Transfer | None:
     try:
-        transfer = Transfer(layout, ref)
+        return Transfer(named(name, ref.view_shape, ref.bits), ref, arch)
     except CourseError:
+        return None
+
+
+def verdict(transfer: Transfer | None) -> str:
+    """What JAX makes of a transfer, by our model."""
+    if transfer is None:
         return "other"
     if transfer.degree == 1:
-        return "trivial"
+        return transfer.form
     return "staggered" if transfer.stagger() else "conflicts"
 
 
+def verdict_of_jax(stores: list[jax_witness.Store] | str) -> str:
+    if isinstance(stores, str):
+        return stores
+    [form] = {store.form for store in stores}
+    return "staggered" if form == "vector" and len(stores[0].registers) > 1 else form
+
+
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_100a"])
 @pytest.mark.parametrize("name", NAMES)
-def test_free_of_conflicts_exactly_when_the_plan_of_jax_is_trivial(name):
-    """And staggered exactly when JAX staggers, and without a plan when JAX has none."""
+def test_jax_emits_the_stores_that_the_model_says(name, arch):
+    """Vector, stmatrix, stmatrix.trans, staggered or none, and to the same addresses.
+
+    So free of conflicts exactly when JAX's plan is trivial.
+    """
     seen = collections.Counter()
-    shape = (64, 128) if "M64" in name else (128, 128)
+    shape = (64, 64) if "M64" in name else (128, 64)
     for ref in tiled_refs(shape):
-        layout = named(name, shape, ref.bits)
-        theirs = jax_witness.register_layout(name, shape, ref.bits, layout.vector_length)
-        plan = jax_witness.transfer_plan(
-            ref.shape, ref.tiling.tiles[0], ref.permutation, theirs, ref.bits, ref.swizzle
+        found = transfer_of(name, ref, arch)
+        vector = named(name, shape, ref.bits).vector_length
+        theirs = jax_witness.register_layout(name, shape, ref.bits, vector)
+        stores = jax_witness.emitted_stores(
+            ref.memory_shape, ref.permutation, theirs, ref.bits, ref.swizzle, arch
         )
-        assert verdict(layout, ref) == plan, (name, ref)
-        seen[plan] += 1
-    assert sum(seen.values()) >= 40
+        if stores == "assertion":
+            assert (name, ref.bits) == ("MMA_RHS", 32)
+            continue
+        assert verdict(found) == verdict_of_jax(stores), (name, ref)
+        seen[verdict(found)] += 1
+        if found is not None and not isinstance(stores, str):
+            check_addresses(found, stores)
+    assert sum(seen.values()) >= 30
+    free = seen["vector"] + seen["row"] + seen["column"]
     # with TMEM's own order, 128 lanes with a row each, there are always conflicts
-    assert bool(seen["trivial"]) == (name != "TCGEN05_TMEM_NATIVE")
+    assert bool(free) == (name != "TCGEN05_TMEM_NATIVE")
+
+
+def check_addresses(found: Transfer, stores: list[jax_witness.Store]) -> None:
+    """Each instruction of JAX's touches the bytes that the model says it does."""
+    turn_of = {tuple(r): t for t, r in enumerate(found.registers.tolist())}
+    done = []
+    for store in stores:
+        addresses = store.addresses.reshape(4, 32)
+        if store.form == "vector":
+            own = store.registers[:1] if len(store.registers) == 1 else store.registers
+            late = np.zeros(32, bool)
+            if len(own) > 1 and (plan := found.stagger()):
+                late = np.arange(32) // plan.group % 2 == 1
+            wanted = np.where(
+                late, found.byte_offsets[:, :, own[-1]], found.byte_offsets[:, :, own[0]]
+            )
+            wanted_other = np.where(
+                late, found.byte_offsets[:, :, own[0]], found.byte_offsets[:, :, own[-1]]
+            )
+            assert np.array_equal(addresses, wanted) or np.array_equal(addresses, wanted_other)
+            done.append(own)
+            continue
+        each = found.registers.shape[1]
+        for at in range(0, len(store.registers), each):
+            turn = turn_of[store.registers[at : at + each]]
+            done.append(turn)
+            rows = addresses[:, 8 * at : 8 * (at + each)]  # the lanes that give row addresses
+            words = np.unique(found.word_numbers[:, turn].reshape(4, -1), axis=1)
+            given = np.sort((rows[..., None] // 4 + np.arange(4)).reshape(4, -1), axis=1)
+            for warp in range(4):
+                np.testing.assert_array_equal(
+                    np.unique(found.word_numbers[warp, turn]), given[warp]
+                )
+            assert words.size
+    if stores[0].form == "vector":
+        assert len(done) == found.byte_offsets.shape[-1]
+    else:
+        assert sorted(done) == list(range(len(found.registers)))
 
 
 def degree_by_hand(transfer: Transfer) -> int:
     """Lane after lane: the most different words that a bank is asked for in a wavefront."""
+    if transfer.form == "column":
+        return turned_by_hand(transfer)
     worst = 0
     lanes = transfer.wavefront_lanes
     for warp, register in np.ndindex(4, transfer.byte_offsets.shape[-1]):
@@ -83,13 +147,31 @@ def degree_by_hand(transfer: Transfer) -> int:
     return worst
 
 
+def turned_by_hand(transfer: Transfer) -> int:
+    """The same of stmatrix.trans: 8 columns of a matrix, 16 bytes each, in a wavefront."""
+    worst = 0
+    ref = transfer.ref
+    held = transfer.layout.elements(ref.view_shape)
+    places = np.stack(np.unravel_index(held, ref.view_shape), axis=-1)
+    halves = (range(4),) if ref.bits == 16 else (range(2), range(2, 4))
+    for warp, registers, half in itertools.product(range(4), transfer.registers, halves):
+        asked = collections.defaultdict(set)
+        for register, lane in itertools.product(registers, range(32)):
+            if lane % 4 in half:
+                for index in places[32 * warp + lane, register]:
+                    byte = int(ref.byte_offset(index))
+                    asked[byte // 4 % 32].add(byte // 4)
+        worst = max(worst, *map(len, asked.values()))
+    return worst
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_the_degree_is_what_a_count_by_hand_gives(name):
     shape = (128, 64)
     seen = set()
     for ref in list(tiled_refs(shape))[::5]:
         try:
-            transfer = Transfer(named(name, shape, ref.bits), ref)
+            transfer = Transfer(named(name, shape, ref.bits), ref, "sm_100a")
         except CourseError:
             continue
         assert transfer.degree == degree_by_hand(transfer), ref
@@ -148,11 +230,49 @@ def test_a_staggering_that_is_found_has_no_conflicts_and_moves_every_register_on
     np.testing.assert_array_equal(np.sort(other), register)
 
 
+def turned(bits: int, swizzle: int | None, *, tile_rows: int = 8) -> SmemRef:
+    """A ref whose view of (128, 64) is transposed."""
+    tile = (tile_rows, (swizzle or 64) * 8 // bits)
+    return SmemRef(
+        shape=(64, 128), bits=bits, tiling=Tiling((tile,)), swizzle=swizzle, permutation=(1, 0)
+    )
+
+
+def test_stmatrix_turns_16_bit_registers_for_a_transposed_ref():
+    found = Transfer(named("WGMMA", (128, 64)), turned(16, 128))
+    assert (found.form, found.degree) == ("column", 1)
+    assert "stmatrix.trans moves matrices of 8 rows of 16 bytes" in found.summary()
+    assert "A word is made of the elements of 2 lanes" in found.reason(0, 0)
+    worse = Transfer(named("WGMMA", (128, 64)), turned(16, None))
+    assert (worse.form, worse.degree) == ("column", 4)
+    assert "Nothing mends it, so JAX refuses the transfer" in worse.summary()
+
+
+def test_stmatrix_turns_8_bit_registers_on_blackwell_only():
+    layout = named("WGMMA_8BIT", (128, 64), 8)
+    found = Transfer(layout, turned(8, 128), "sm_100a")
+    assert (found.form, found.degree) == ("column", 1)
+    assert found.registers.shape[1] == 2
+    assert found.degrees.shape[2] == 2
+    with pytest.raises(CourseError, match=r"stmatrix turns 8-bit elements on Blackwell"):
+        Transfer(layout, turned(8, 128))
+
+
+def test_stmatrix_moves_rows_of_16_bytes_where_there_are_no_conflicts():
+    assert transfer("WGMMA", 16, 128).form == "row"
+    assert transfer("WGMMA", 32, 128).form == "vector"  # two registers of 32 bits
+    assert transfer("WGMMA", 8, None).form == "vector"
+
+
 def test_registers_whose_elements_are_not_neighbours_are_refused():
-    ref = SmemRef(shape=(64, 128), tiling=Tiling(((8, 64),)), swizzle=128, permutation=(1, 0))
     with pytest.raises(CourseError, match=r"not neighbours in memory .* take WGMMA_TRANSPOSED"):
-        Transfer(named("WGMMA", (128, 64)), ref)
-    assert Transfer(named("WGMMA_TRANSPOSED", (128, 64)), ref).degree >= 1
+        Transfer(named("WGMMA", (128, 64)), turned(32, 128))
+    assert Transfer(named("WGMMA_TRANSPOSED", (128, 64)), turned(32, 128)).degree >= 1
+
+
+def test_an_unknown_gpu_is_named():
+    with pytest.raises(CourseError, match=r"arch = 'sm_80' is none of 'sm_90a' or 'sm_100a'"):
+        Transfer(named("WGMMA", (64, 64)), SmemRef(shape=(64, 64)), "sm_80")
 
 
 def test_registers_of_half_a_byte_or_of_too_many_are_refused():

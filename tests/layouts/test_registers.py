@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 
+import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
+from jax.experimental.pallas import mosaic_gpu as plgpu
 
 from course_lib.diagnostics import CourseError
 from course_lib.layouts import registers
 from course_lib.layouts.registers import CATALOG, Splat, Tiled, named
+from course_lib.layouts.tiling import Tiling
 from tests.layouts import jax_witness
 
 pytestmark = pytest.mark.two_jax
@@ -18,13 +21,14 @@ pytestmark = pytest.mark.two_jax
 MATRICES = ((64, 8), (64, 64), (64, 96), (128, 16), (128, 128), (256, 32), (2, 128, 64))
 VECTORS = ((4,), (8,), (16,), (64,), (128,), (384,))
 BITS = (4, 8, 16, 32)
+DEPENDS_ON_BITS = ("WG_STRIDED", "SMEM_GMEM_COPY", "MMA_LHS", "MMA_RHS")
 NAMES = [name for name in CATALOG if name != "WG_SPLAT"]
 
 
 def fitting(name: str):
     """`(layout, shape, bits)` of the shapes that a layout covers."""
     for shape in VECTORS if CATALOG[name].rank == 1 else MATRICES:
-        for bits in BITS if name == "WG_STRIDED" else (16,):
+        for bits in BITS if name in DEPENDS_ON_BITS else (16,):
             try:
                 layout = named(name, shape, bits)
                 layout.elements(shape)
@@ -58,10 +62,10 @@ def test_holders_are_the_inverse(name):
 @pytest.mark.parametrize("axis", [0, 1])
 def test_reductions_are_those_of_jax(name, axis):
     tried = 0
-    for layout, shape, _ in fitting(name):
+    for layout, shape, bits in fitting(name):
         if not isinstance(layout, Tiled) or len(shape) != 2:
             continue
-        theirs = jax_witness.register_layout(name, shape, 16, 0).reduce((axis,))
+        theirs = jax_witness.register_layout(name, shape, bits, 0).reduce((axis,))
         left = (shape[1 - axis],)
         mine = layout.reduce(axis)
         assert mine.replication(left) == theirs.replication_factor
@@ -70,6 +74,7 @@ def test_reductions_are_those_of_jax(name, axis):
     assert tried or name == "WG_STRIDED"
 
 
+WIDE_DTYPES = {16: jnp.bfloat16, 32: jnp.float32}
 COPY_DTYPES = {8: np.int8, 16: ml_dtypes.bfloat16, 32: np.float32}
 
 
@@ -85,6 +90,56 @@ def test_the_copy_layout_is_that_of_jax(swizzle):
             np.testing.assert_array_equal(mine, jax_witness.elements(theirs, shape))
             tried += 1
     assert tried == 24
+
+
+def test_every_layout_of_jax_is_covered():
+    """All members of `plgpu.Layout` of the installed jax: by name, or as what takes parameters."""
+    assert set(plgpu.Layout.__members__) == {
+        *(n for n in CATALOG if not n.endswith(("_ROW", "_COL"))),
+        "TILED",  # test_tiles_and_axes_of_your_own
+    }
+
+
+@pytest.mark.parametrize("m_warps", [1, 2, 4])
+@pytest.mark.parametrize("name", ["MMA_LHS", "MMA_RHS", "MMA_ACC"])
+def test_operands_of_mma_sync_are_those_of_jax(name, m_warps):
+    for bits, dtype in {4: jnp.int4, 8: jnp.int8, **WIDE_DTYPES}.items():
+        make = getattr(registers, name.lower())
+        mine = make(m_warps) if name == "MMA_ACC" else make(bits, m_warps)
+        theirs = plgpu.Layout[name].to_mgpu(dtype, m_warps=m_warps)
+        for shape in ((64, 64), (128, 192)):
+            wanted = jax_witness.elements(theirs, shape)
+            np.testing.assert_array_equal(mine.elements(shape), wanted)
+            assert mine.replication(shape) == theirs.replication_factor
+
+
+def test_the_warps_of_mma_sync_are_those_that_cover_the_array():
+    assert registers.fitting_m_warps("MMA_ACC", (64, 8)) == 4
+    assert registers.fitting_m_warps("MMA_ACC", (32, 16)) == 2
+    assert registers.code("MMA_LHS", (16, 64), 8) == "plgpu.Layout.MMA_LHS(jnp.int8, m_warps=1)"
+    assert registers.code("MMA_RHS", (64, 8), 16).endswith("(jnp.bfloat16, m_warps=4)")
+    with pytest.raises(CourseError, match=r"tiles of \(64, 8\); \(24, 8\) .*\(64, 8\)"):
+        named("MMA_ACC", (24, 8))
+    with pytest.raises(CourseError, match="1, 2 or 4 lie along M"):
+        registers.mma_acc(3)
+
+
+def test_tiles_and_axes_of_your_own():
+    """`plgpu.Layout.TILED` is `Tiled`."""
+    tiles = ((128, 16), (32, 4), (8, 4), (2,))
+    mine = Tiled(Tiling(tiles), (-7,), (-5, -3), -1)
+    tiling = jax_witness.tiling(tiles)
+    theirs = plgpu.Layout.TILED.to_mgpu(tiling, warp_dims=(-7,), lane_dims=(-5, -3), vector_dim=-1)
+    for shape in ((128, 16), (256, 48)):
+        wanted = jax_witness.elements(theirs, shape)
+        np.testing.assert_array_equal(mine.elements(shape), wanted)
+
+
+@pytest.mark.parametrize("vector", [1, 2, 4, 8])
+def test_the_native_order_of_tmem_in_vectors(vector):
+    theirs = plgpu.Layout.TCGEN05_TMEM_NATIVE.to_mgpu(vector)
+    wanted = jax_witness.elements(theirs, (128, 32))
+    np.testing.assert_array_equal(registers.tmem_native(vector).elements((128, 32)), wanted)
 
 
 def test_the_examples_of_the_ptx_isa():
