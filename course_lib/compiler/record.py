@@ -36,24 +36,30 @@ class Call:
       args: its arrays ("float16[4096, 4096]").
       archs: the architectures to record it for.
       config: fields of the module's `Config` that differ from its defaults; {} passes none.
+      keywords: other keyword arguments.
     """
 
     function: str
     args: tuple[str, ...]
     archs: tuple[str, ...]
     config: Mapping[str, Any] = MappingProxyType({})
+    keywords: Mapping[str, Any] = MappingProxyType({})
 
     def load(self) -> tuple[Callable[..., Any], tuple[jax.ShapeDtypeStruct, ...]]:
         """The function, with its configuration bound, and its arguments."""
         module_name, _, name = self.function.partition(":")
         module = importlib.import_module(f"course_lib.kernels.{module_name}")
         function = getattr(module, name)
+        keywords = dict(self.keywords)
         if self.config:
-            function = functools.partial(function, config=module.Config(**self.config))
+            keywords["config"] = module.Config(**self.config)
+        if keywords:
+            function = functools.partial(function, **keywords)
         return function, tuple(map(_array, self.args))
 
 
 _BOTH = ("sm_90a", "sm_100a")
+_HOPPER = ("sm_90a",)
 _SQUARE = ("float16[4096, 4096]", "float16[4096, 4096]")
 CALLS = (
     Call("matmul_hopper:matmul", _SQUARE, ("sm_90a",)),
@@ -73,6 +79,32 @@ CALLS = (
     Call("memory_spaces:shift_whole", ("float32[128, 128]",), _BOTH),
     Call("memory_spaces:shift_in_slices", ("float32[128, 128]",), _BOTH),
     Call("grid_scheduling:matmul", ("float32[256, 256]", "float32[256, 256]"), _BOTH),
+    Call("barriers:hand_over", ("float32[128]",), _BOTH),
+    Call("barriers:sum_exp_by_hand", ("float32[512, 128]",), _BOTH, {"compute_threads": 2}),
+    Call("asynchronous_copies:ring_copy", ("float32[4194304, 256]",), _BOTH),
+    Call("asynchronous_copies:copy", ("float32[4194304, 256]",), _BOTH),
+    Call("asynchronous_copies:triple", ("float32[320, 128]",), _BOTH),
+    Call("asynchronous_copies:gather_rows", ("float32[1000, 128]", "int32[64]"), ("sm_100a",)),
+    Call("register_layouts:add_one", ("float32[64, 128]",), _HOPPER),
+    Call("register_layouts:fill_like", ("float32[64, 256]",), _HOPPER),
+    Call("register_layouts:subtract_row_max", ("float32[64, 128]",), _HOPPER),
+    Call("register_layouts:subtract_column_max", ("float32[64, 128]",), _HOPPER),
+    Call("register_layouts:add_mixed", ("float32[64, 128]", "float32[64, 128]"), _HOPPER),
+    Call("register_layouts:softmax_rows", ("float32[64, 64]",), _HOPPER),
+    Call("register_layouts:softmax_rows", ("float32[64, 128]",), _HOPPER),
+    Call("register_layouts:softmax_rows", ("bfloat16[64, 128]",), _HOPPER),
+    Call("register_layouts:softmax_rows", ("float32[64, 512]",), _HOPPER),
+    Call("transforms:transposed", ("float32[64, 64]",), _HOPPER),
+    Call("transforms:tiled_by_hand", ("bfloat16[32, 128]",), _HOPPER),
+    Call("transforms:through_smem", ("bfloat16[32, 128]",), _HOPPER, {"tile": (8, 64)}),
+    Call("transforms:through_smem", ("bfloat16[64, 64]",), _HOPPER),
+    Call("transforms:doubled", ("bfloat16[64, 64]",), _HOPPER),
+    Call("transforms:doubled", ("float32[64, 64]",), _HOPPER),
+    Call("transforms:product", ("bfloat16[64, 64]", "bfloat16[64, 64]"), _HOPPER),
+    *(
+        Call("transforms:window", ("bfloat16[128, 64]",), _HOPPER, keywords={"first": first})
+        for first in (8, 4, 1)
+    ),
 )
 
 
