@@ -149,6 +149,19 @@ def _add_engineers_commands(commands: Commands) -> None:
         help="exit with 1 unless it holds, as 'wgmma.mma_async>=4' or 'spill_bytes==0'",
     )
 
+    bench = _command(commands, "bench", _bench, "time the course's kernels against libraries")
+    bench.add_argument("suite", choices=("matmul", "attention", "copy", "simulator"))
+    bench.add_argument("--sizes", nargs="+", default=[], help="as 4096x8192x4096:float16, or 4GiB")
+    bench.add_argument("--rounds", type=int, help="how many turns each kernel has (default: 5)")
+    bench.add_argument("--no-record", action="store_true", help="do not write a record")
+    bench.add_argument(
+        "--anyway", action="store_true", help="measure on a busy or slowed card and say so"
+    )
+    tune = _command(commands, "tune", _tune, "find the best configuration of the last matmul")
+    tune.add_argument("sizes", nargs="*", help="as 4096x8192x4096:float16")
+    tune.add_argument("--limit", type=int, help="how many configurations to try at most")
+    tune.add_argument("--anyway", action="store_true", help="tune on a busy or slowed card, too")
+
 
 def _add_authors_commands(commands: Commands) -> None:
     build = _command(commands, "build", _build, "build the notebooks from solutions/*.md")
@@ -265,15 +278,28 @@ def _doctor(options: argparse.Namespace) -> None:
 
 
 def _simulate(options: argparse.Namespace) -> int:
+    from course_lib.model import simulate_here
     from course_lib.simulator import command
 
-    return command.run(options)
+    return command.run(options, simulate_here)
 
 
 def _compile(options: argparse.Namespace) -> int:
     from course_lib.compiler.command import compile_command
 
     return compile_command(options)
+
+
+def _bench(options: argparse.Namespace) -> int:
+    from course_lib.benchmarks.command import bench_command
+
+    return bench_command(options)
+
+
+def _tune(options: argparse.Namespace) -> int:
+    from course_lib.benchmarks.command import tune_command
+
+    return tune_command(options)
 
 
 def _explore(options: argparse.Namespace) -> None:

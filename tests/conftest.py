@@ -1,6 +1,6 @@
 """What all tests share: what a test needs of the machine, and no traces of the user's own course.
 
-    @pytest.mark.needs("chromium", "chromedriver")
+    @pytest.mark.needs("chromium", "node")
     def test_...
 
 skips with a sentence where a program is missing on a user's machine. On CI
@@ -28,7 +28,6 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 # program -> the names it goes by, and what installs it (Debian's package)
 PROGRAMS = {
     "bubblewrap": (("bwrap",), "bubblewrap"),
-    "chromedriver": (("chromedriver",), "chromium-driver"),
     "chromium": (("chromium", "chromium-browser", "google-chrome"), "chromium"),
     "make": (("make",), "make"),
     "node": (("node",), "nodejs"),
