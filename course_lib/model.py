@@ -217,6 +217,14 @@ def _lower_here(
     return lowering.lower(function, args, arch)
 
 
+_IMPORTS_TIMEOUT_S = 300.0
+_PATIENCE_S = 30.0
+_STILL_SEARCHING = (
+    f"Mosaic was still trying layouts after {_PATIENCE_S:g} s, as it does where a kernel does not "
+    "say how its arrays lie in registers. compile_for(kernel, ...) waits for the answer"
+)
+
+
 class _Lowering:
     """The kernels of one call on their way to CUDA, while the simulation runs."""
 
@@ -229,24 +237,36 @@ class _Lowering:
     ):
         self._answer: Lowered | None = None
         self._why_none = ""
+        self._ready = threading.Event()  # its process has started, or never will
         self._thread = threading.Thread(
             target=self._ask, args=(function, _shapes(args), arch, _cells(), timeout_s), daemon=True
         )
         self._thread.start()
 
     def _ask(self, function: Any, shapes: Any, arch: Any, cells: Any, timeout_s: float) -> None:
+        worker = lowering_worker()
         try:
-            self._answer = lowering_worker().call(
+            # What it imports is not the kernel's fault: on a busy machine it takes its time.
+            worker.call(_import_lowering, timeout_s=_IMPORTS_TIMEOUT_S)
+            self._ready.set()
+            self._answer = worker.call(
                 _lower_here, function, shapes, arch, cells, timeout_s=timeout_s
             )
         except Exception as error:
             self._why_none = str(error).strip() or type(error).__name__
+        finally:
+            self._ready.set()
 
     def answer(self) -> Lowered:
         """Waits until it is known whether they can be lowered."""
         from course_lib.compiler.lowering import Lowered, not_looked_at
 
-        self._thread.join()
+        self._ready.wait()
+        self._thread.join(_PATIENCE_S)
+        if self._thread.is_alive():
+            lowering_worker().kill()
+            self._thread.join()
+            self._why_none = _STILL_SEARCHING
         return self._answer or Lowered(remark=not_looked_at(self._why_none))
 
     def stop(self) -> None:

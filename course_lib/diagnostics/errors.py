@@ -19,6 +19,10 @@ class CourseError(Exception):
         return [f"{type(self).__name__}: {self}"]
 
 
+class BadOption(CourseError, ValueError):
+    """An option has a value that it cannot have; the message names those that it can."""
+
+
 class KernelError(CourseError):
     """A kernel was run on the model of the GPU and something is wrong with it.
 

@@ -111,6 +111,17 @@ def _no_plan(reason: str) -> Words | None:
     )
 
 
+def _cast_of_a_reduction(_: str, places: Sequence[Place]) -> Words | None:
+    """What is left of one axis is to become what is left of the other."""
+    for base in _layouts(places):
+        for _place, axes in _reductions(places):
+            before = f"{base}.reduce({axes[-1]})"
+            for after in _layouts(places):
+                if after.startswith(f"{base}.reduce(") and after != before:
+                    return _impossible(before, after)
+    return None
+
+
 def _no_relayout(reason: str, places: Sequence[Place]) -> Words | None:
     """A value of one layout is cast to another; some JAX versions give it as the reason."""
     if found := _NO_RELAYOUT.search(reason):
@@ -119,17 +130,25 @@ def _no_relayout(reason: str, places: Sequence[Place]) -> Words | None:
         before, after = layouts
     else:
         return None
+    return _impossible(before, after)
+
+
+def _impossible(before: str, after: str) -> Words:
     return (
         f"There is no way from the layout {before} to {after} inside the registers: values would "
         "change lanes all over the Pallas thread.",
-        f"go through SMEM (store, commit_smem, load in the other layout), or load in {after} from "
-        "the start.",
+        f"go through SMEM (store it, load it in {after}; if that is refused, with "
+        "optimized=False), or load in that layout from the start.",
     )
 
 
 def _reduction_without_tiles(_: str, places: Sequence[Place]) -> Words | None:
     """One axis of an array that no one asked a layout for."""
-    reduced = _reductions(places)
+    # Where Mosaic names no operation, the program's own reductions are all that is known.
+    unknown = [
+        (p, "along one axis") for p in places if p.operation[:7] == "reduce_" and not p.value
+    ]
+    reduced = _reductions(places) or unknown
     if not reduced or _layouts(places):
         return None
     place, axes = reduced[0]
@@ -166,7 +185,7 @@ def _reduction_of_everything(_: str, places: Sequence[Place]) -> Words | None:
 
 def _reductions_of_two_axes(_: str, places: Sequence[Place]) -> Words | None:
     axes = list(dict.fromkeys(axes for _, axes in _reductions(places)))
-    if len(axes) < 2:
+    if len(axes) < 2 or not _layouts(places):
         return None
     layout = next(iter(_layouts(places)), "the array's layout")
     one, other = (f"{layout}.reduce({a[-1]})" for a in axes[:2])
@@ -191,6 +210,21 @@ def _reduced_meets_whole(_: str, places: Sequence[Place]) -> Words | None:
                 f"([{':, None' if has == 'row' else 'None, :'}]).",
             )
     return None
+
+
+def _vector_meets_tiles(_: str, places: Sequence[Place]) -> Words | None:
+    """A vector in some other layout is spread over an array in tiles."""
+    asked = [(m["layout"], p.value) for p in places if (m := _CAST.search(p.value))]
+    tiles = next((name for name, array in asked if "," in _array(array)), "")
+    vector = next((name for name, array in asked if "," not in _array(array)), "")
+    if not tiles or not vector or vector.startswith(f"{tiles}.reduce("):
+        return None
+    return (
+        f"A vector that is spread over an array in {tiles} must lie as its rows or its columns do; "
+        f"this one is in {vector}.",
+        f"load it in {tiles}.reduce(0) if it has one value per column ([None, :]), in "
+        f"{tiles}.reduce(1) if it has one per row ([:, None]).",
+    )
 
 
 def _through_one_buffer(_: str, places: Sequence[Place]) -> Words | None:
@@ -218,17 +252,19 @@ def _two_layouts(reason: str, places: Sequence[Place]) -> Words | None:
     return (
         f"{_SPREAD} Here {who} need layouts{what} that cannot be turned into each "
         f"other{why}.{aside}",
-        f"load one in the other's layout, {_ELEMENTWISE_HINT}, or pass it through SMEM (store, "
-        "commit_smem, load).",
+        f"load one in the other's layout, {_ELEMENTWISE_HINT}, or pass it through SMEM (store it, "
+        "load it in that layout; if that is refused, with optimized=False).",
     )
 
 
 _REGISTERS = (
+    _cast_of_a_reduction,
     _no_relayout,
     _reduction_without_tiles,
     _reduction_of_everything,
     _reductions_of_two_axes,
     _reduced_meets_whole,
+    _vector_meets_tiles,
     _through_one_buffer,
     _two_layouts,
 )
@@ -250,7 +286,7 @@ def _alone(_: str, places: Sequence[Place]) -> Words:
             "let compile_for(kernel, ...) name the operations. Say how arrays lie: "
             f"{_ELEMENTWISE_HINT}, plgpu.broadcasted_iota(..., layout=...).",
         )
-    array = value.partition("]")[0] + "]"
+    array = _array(value)
     if _elements(array) % 128 == 0:
         return (
             f"The array {array} has no layout here: arrays in a tensor core's layout come in whole "
@@ -285,9 +321,14 @@ def _reductions(places: Sequence[Place]) -> list[tuple[Place, str]]:
     return [(place, match["axes"]) for place, match in found if match]
 
 
+def _array(value: str) -> str:
+    """The array alone, of a value written as "float32[32, 64] to WGMMA"."""
+    return value.partition("]")[0] + "]"
+
+
 def _elements(array: str) -> int:
     """The number of elements of an array written as "float32[32, 64]"."""
-    shape = array.partition("[")[2].partition("]")[0]
+    shape = _array(array).partition("[")[2]
     return math.prod(int(n) for n in re.findall(r"\d+", shape))
 
 

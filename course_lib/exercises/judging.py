@@ -78,7 +78,8 @@ def judge(
     if misfit := _misfit(exercise, fn, cases[0]):
         return Verdict(exercise.id, "signature", (misfit,), seed, str(cases[0]))
     notes: list[Finding] = []
-    found = _judge_cases(exercise, fn, cases, seed, execute, where="", notes=notes)
+    remarks: list[str] = []
+    found = _judge_cases(exercise, fn, cases, seed, execute, where="", notes=notes, remarks=remarks)
     unseen = ""
     if found is None:
         found, unseen = _judge_code(exercise, fn, cases[0], seed, expects or {})
@@ -87,7 +88,7 @@ def judge(
     if found is not None:
         return found
     lines = verdict.describe_finding(notes[0]) if notes else ()
-    lines += (unseen,) if unseen else ()
+    lines += tuple(dict.fromkeys(filter(None, (*remarks, unseen))))
     return Verdict(exercise.id, "", lines, seed, passed=len(cases), findings=tuple(notes))
 
 
@@ -134,10 +135,12 @@ def _judge_cases(
     *,
     where: str,
     notes: list[Finding] | None = None,
+    remarks: list[str] | None = None,
 ) -> Verdict | None:
     """The verdict on the first case that goes wrong, or None if none does.
 
-    What is remarked on cases that are right is added to `notes`.
+    What is noted on cases that are right is added to `notes`, what could not be looked
+    at to `remarks`.
     """
     for index, case in enumerate(cases):
         arrays = drawing.draw_case(case, seed=seed, index=index)
@@ -152,6 +155,8 @@ def _judge_cases(
             )
         if notes is not None:
             notes += [f for f in outcome.findings if f.severity is Severity.NOTE]
+        if remarks is not None:
+            remarks += outcome.remarks
     return None
 
 

@@ -180,6 +180,26 @@ def a_vector_along_the_wrong_axis(x, w):
     return plgpu.kernel(body, out_type=x)(x, w)
 
 
+@sick("layout-no-solution", spec(64, 128), spec(128), says=("WGMMA.reduce(0)", "WG_STRIDED"))
+def a_vector_in_a_layout_of_its_own(x, w):
+    def body(x_gmem, w_gmem, o_gmem):
+        value = plgpu.load(x_gmem, layout=WGMMA)  # sick
+        scale = plgpu.load(w_gmem, layout=plgpu.Layout.WG_STRIDED((128,), vec_size=1))  # sick
+        o_gmem[...] = value * scale[None, :]  # sick
+
+    return plgpu.kernel(body, out_type=x)(x, w)
+
+
+@sick("layout-no-solution", spec(128, 128), says=("from the layout WGMMA.reduce(1) to WGMMA.red",))
+def a_cast_from_rows_to_columns(x):
+    def body(x_gmem, o_gmem):
+        value = plgpu.load(x_gmem, layout=WGMMA)  # sick
+        rows = plgpu.layout_cast(jnp.sum(value, axis=1), WGMMA.reduce(0))  # sick
+        o_gmem[...] = rows + jnp.sum(value, axis=0)  # sick
+
+    return _values(body, x, spec(128))
+
+
 @sick("layout-no-solution", spec(64, 128), says=("over all axes at once",))
 def the_sum_of_a_tile(x):
     def body(x_gmem, o_gmem):
@@ -261,10 +281,10 @@ def copies_a_part_of_a_row_of_tiles(x):
 
 def _transposed(x, *, copies):
     def body(x_gmem, o_gmem, smem, other, bar):
-        plgpu.copy_gmem_to_smem(x_gmem, smem, bar)
+        plgpu.copy_gmem_to_smem(x_gmem, smem, bar)  # sick
         plgpu.barrier_wait(bar)
         if copies:
-            plgpu.copy_smem_to_gmem(smem.transpose((1, 0)), o_gmem)
+            plgpu.copy_smem_to_gmem(smem.transpose((1, 0)), o_gmem)  # sick
         else:
             other.transpose((1, 0))[...] = smem[...]  # sick
             plgpu.commit_smem()

@@ -162,3 +162,18 @@ def test_a_kernel_of_pl_kernel_is_lowered_in_the_other_process():
     report = simulate(pl.kernel(add_one, out_type=out, mesh=mesh), normal(256))
     assert report.remarks == ()
     assert report.findings == ()
+
+
+def _sleeps(*_):
+    time.sleep(60)
+
+
+def test_a_search_without_end_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(model, "_lower_here", _sleeps)
+    monkeypatch.setattr(model, "_PATIENCE_S", 0.5)
+    began = time.monotonic()
+    report = simulate(layouts.allocates(kib=8), normal(4096))
+    assert time.monotonic() - began < 50
+    assert report.value is not None
+    [remark] = report.remarks
+    assert "was not looked at. Mosaic was still trying layouts" in remark
