@@ -7,7 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from course_lib.diagnostics import CourseError, Finding, Severity, clinic, own_frame
+from course_lib.diagnostics import (
+    CourseError,
+    Finding,
+    Severity,
+    check_jax,
+    clinic,
+    own_frame,
+)
 from course_lib.simulator import ir
 from course_lib.simulator.machine.faults import Fault
 from course_lib.simulator.machine.host import Host
@@ -46,18 +53,31 @@ def simulate(
       The value (numpy arrays) and the findings. It never raises for what the kernel does.
 
     Raises:
-      CourseError: there is no Mosaic GPU kernel in `f`; or an argument has no values, and they
-        are needed; or a kernel cannot be timed without values.
+      CourseError: there is no Mosaic GPU kernel in `f`, or one for another backend; an argument
+        is no array, or has no values and they are needed; an option has a value that it cannot
+        have; a kernel cannot be timed without values; this JAX is not supported.
     """
+    check_jax()
     import jax
 
     from course_lib.simulator import frontend
 
+    if not callable(f):
+        raise CourseError(
+            f"The first argument is a {type(f).__name__}; it must be a kernel or a function that "
+            "calls one, and its arguments come after it: simulate(kernel, x)."
+        )
+    check_values(frontend.leaves(args))
     try:
         program, tree = frontend.trace(f, *args)
     except CourseError:
         raise
     except Exception as error:
+        if backend := frontend.other_backend(error):
+            raise CourseError(
+                f"This kernel is for Pallas' {backend} backend; the simulator runs those of Mosaic "
+                "GPU: plgpu.kernel, or pl.kernel with mesh=plgpu.Mesh(...)."
+            ) from None
         return Report(None, (_exception(error),))
     if not any(op.name == "kernel" for op, _ in program.walk()):
         raise CourseError(
@@ -84,9 +104,37 @@ def simulate(
 
 def trace_kernels(f: Callable[..., Any], *args: Any) -> ir.Program:
     """The program of `f(*args)` as plain data, for `replay` or `ir.save`."""
+    check_jax()
     from course_lib.simulator import frontend
 
     return frontend.trace(f, *args)[0]
+
+
+def check_values(leaves: Sequence[Any]) -> None:
+    """Complains about the first argument that is no array, or an array that is nowhere.
+
+    Raises:
+      CourseError: one sentence that says which, and what would be right.
+    """
+    import jax
+
+    for number, x in enumerate(leaves, 1):
+        if isinstance(x, jax.core.Tracer):
+            raise CourseError(
+                f"Array {number} of the arguments has no values yet: simulate is called while JAX "
+                "traces a function (jit, vmap, grad). Call it from outside."
+            )
+        if isinstance(x, jax.Array):
+            if x.is_deleted():
+                raise CourseError(
+                    f"Array {number} of the arguments is on no device any more: it was deleted, or "
+                    "donated to a function. Make it again."
+                )
+        elif not isinstance(x, jax.ShapeDtypeStruct) and not hasattr(x, "__jax_array__"):
+            if isinstance(x, str | bytes) or np.asarray(x).dtype.hasobject:
+                raise CourseError(
+                    f"Argument {number} is a {type(x).__name__}; kernels take numpy or JAX arrays."
+                )
 
 
 def replay(

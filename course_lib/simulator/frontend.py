@@ -39,6 +39,12 @@ _CALLS = {
     "remat2": "jaxpr",
 }
 
+_OTHER_BACKENDS = {
+    "jax/_src/pallas/mosaic/": "TPU",
+    "jax/_src/tpu_custom_call": "TPU",
+    "jax/_src/pallas/triton/": "Triton",
+}
+
 
 def trace(f: Callable[..., Any], *args: Any) -> tuple[ir.Program, Any]:
     """The program of `f(*args)` and the tree of its result.
@@ -50,6 +56,18 @@ def trace(f: Callable[..., Any], *args: Any) -> tuple[ir.Program, Any]:
     converter = _Converter()
     converter.program.entry = converter.block(closed, -1)
     return converter.program, jax.tree.structure(shape)
+
+
+def other_backend(error: BaseException) -> str:
+    """Of which other backend of Pallas the code is that raised; "" if of none."""
+    step = error.__traceback__
+    while step is not None:
+        file = step.tb_frame.f_code.co_filename.replace("\\", "/")
+        for folder, backend in _OTHER_BACKENDS.items():
+            if folder in file:
+                return backend
+        step = step.tb_next
+    return ""
 
 
 def bind(program: ir.Program, op: ir.Op, args: Sequence[Any]) -> list[Any] | None:

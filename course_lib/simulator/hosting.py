@@ -11,7 +11,7 @@ import numpy as np
 
 from course_lib import tracing
 from course_lib.diagnostics import Finding, Severity
-from course_lib.simulator.api import MAX_STEPS, simulate
+from course_lib.simulator.api import MAX_STEPS, check_values, simulate
 from course_lib.simulator.report import Report
 
 
@@ -21,7 +21,12 @@ def warm() -> None:
 
 
 def to_numpy(tree: Any) -> Any:
-    """The pytree with numpy arrays for JAX arrays; whatever else it holds stays."""
+    """The pytree with numpy arrays for JAX arrays; whatever else it holds stays.
+
+    Raises:
+      CourseError: one of its leaves is no array, or an array without values.
+    """
+    check_values(jax.tree.leaves(tree))
     return jax.tree.map(lambda x: np.asarray(x) if isinstance(x, jax.Array) else x, tree)
 
 
@@ -55,7 +60,7 @@ def simulate_and_trace(
         *args,
         arch=arch or tracing.arch_for(traced),
         schedule=schedule,
-        max_steps=max_steps or MAX_STEPS,
+        max_steps=MAX_STEPS if max_steps is None else max_steps,
         timeline=timeline,
         values=values,
     )

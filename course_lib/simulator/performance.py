@@ -8,13 +8,15 @@ Three steps, for each kernel:
 1. Clusters of a sample (the first, the last, and some between if these differ) run alone, by
    the cost model of `machine.costs`: copies and MMAs take time, threads wait for each other.
 2. The clusters of the first wave run as far as their first copies. How many of the bytes that
-   they ask for are the same, says what L2 has to fetch only once.
+   they ask for are the same, says what memory has to deliver only once. L2 has two partitions,
+   each of which caches for its own SMs: what blocks of both ask for is fetched into both. So it
+   matters not only which tiles a wave shares, but also which of its blocks do.
 3. Shared memory serves MMAs, copies and threads through one port: a block takes at least as
    long as that needs. Blocks that share an SM overlap: their stalls and their work on the
    tensor core and on the way from L2 are a closed queueing network (mean value analysis:
-   Lazowska et al., Quantitative System Performance, 1984, chapter 6). Bytes that miss L2 add
-   their time, and never less than the memory's bandwidth allows. Waves of blocks follow each
-   other; the last may be part full.
+   Lazowska et al., Quantitative System Performance, 1984, chapter 6). Bytes that the partition
+   has to fetch add their time, and never less than the memory's bandwidth allows. Waves of
+   blocks follow each other; the last may be part full.
 
 Not in the model: what a wave leaves in L2 for the next, unequal SMs, power and clocks under load,
 arithmetic in registers, bank conflicts, and data: control flow that depends on values that the
@@ -120,17 +122,24 @@ class Performance:
 class _Meter(Clockwork):
     """Time of clusters that run alone, and what they ask of the tensor core and of memory."""
 
-    def __init__(self, arch: Any, recorder: Any, costs: Costs, *, first_loads: int = 0) -> None:
+    def __init__(
+        self, arch: Any, recorder: Any, costs: Costs, *, first_loads: int = 0, places: int = 1
+    ) -> None:
         super().__init__(arch, recorder)
         self.costs = costs
         self.first_loads = first_loads
+        self.places = places  # clusters that run with one block per SM
         self.times: list[float] = []
         self.tensor = self.bytes = self.issue = self.smem = 0.0
         self.asked: dict[Any, int] = {}  # bytes by region, each once
+        self.fetched: dict[Any, int] = {}  # the same by L2 partition and region
         self.total = 0
+        self._partitions: dict[Any, int] = {}  # by cluster
         self._loads: dict[Any, int] = {}
 
     def start(self, cluster: Any) -> None:
+        place = len(self._partitions) % self.places  # clusters start in the order of the grid
+        self._partitions[cluster] = place * self.costs.l2_partitions // self.places
         for thread in cluster.threads:
             thread.time = 0.0
 
@@ -155,9 +164,10 @@ class _Meter(Clockwork):
             super().load(thread, src, nbytes, barrier, op)
             return
         key = (id(src.buffer), src.lo, src.hi)
-        self.asked[key] = nbytes
-        self.total += nbytes
         cluster = thread.block.cluster
+        self.asked[key] = nbytes
+        self.fetched[self._partitions[cluster], key] = nbytes
+        self.total += nbytes
         self._loads[cluster] = self._loads.get(cluster, 0) + 1
         super().load(thread, src, nbytes, barrier, op)
         if self._loads[cluster] >= self.first_loads * len(cluster.blocks):
@@ -205,10 +215,8 @@ def _predict(program: ir.Program, op: ir.Op, arch: str, max_steps: int) -> Perfo
     )  # fmt: skip
     sms = machine.arch.sms // in_cluster * in_cluster
     places = max(1, sms * fits.blocks_per_sm // in_cluster)
-    first = range(min(places, clusters))
-    _, look = _run(program, op, arch, max_steps, first, _FIRST_LOADS)
-    missed = sum(look.asked.values()) / look.total if look.total else 1.0
-    load = _mean(runs, clusters, in_cluster, missed)
+    look = _first_wave(program, op, arch, max_steps, min(places, clusters), sms // in_cluster)
+    load = _mean(runs, clusters, in_cluster, look)
     times = {i: r.meter.times[0] for i, r in runs.items()}
     # One wave ends with its longest block; of many, what one block needs on average counts.
     alone = max(times.values()) if clusters <= places else _mean_of(times, clusters)
@@ -222,6 +230,16 @@ def _predict(program: ir.Program, op: ir.Op, arch: str, max_steps: int) -> Perfo
 class _Run:
     machine: Machine
     meter: _Meter
+
+
+def _first_wave(
+    program: ir.Program, op: ir.Op, arch: str, max_steps: int, clusters: int, places: int
+) -> _Meter:
+    """The first copies of the clusters of a wave; `places` of them have SMs of their own."""
+    _, meter = _run(
+        program, op, arch, max_steps, range(clusters), _FIRST_LOADS, min(places, clusters)
+    )
+    return meter
 
 
 def _sample(
@@ -258,12 +276,16 @@ def _mean_of(values: dict[int, float], count: int) -> float:
     return float(np.interp(np.arange(count), known, [values[i] for i in known]).mean())
 
 
-def _mean(runs: dict[int, _Run], clusters: int, in_cluster: int, missed: float) -> _Load:
+def _mean(runs: dict[int, _Run], clusters: int, in_cluster: int, look: _Meter) -> _Load:
     def mean(what: str) -> float:
         found = {i: getattr(r.meter, what) for i, r in runs.items()}
         return _mean_of(found, clusters) / in_cluster
 
-    return _Load(mean("tensor"), mean("bytes"), mean("issue"), mean("smem"), missed)
+    missed, fetched = (
+        sum(once.values()) / look.total if look.total else 1.0
+        for once in (look.asked, look.fetched)
+    )
+    return _Load(mean("tensor"), mean("bytes"), mean("issue"), mean("smem"), missed, fetched)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -274,7 +296,8 @@ class _Load:
       tensor, issue: cycles of the tensor core, and of its threads to issue copies and MMAs.
       bytes: what its copies load.
       smem: bytes that MMAs, copies and threads read from shared memory or write there.
-      missed: the part of the loaded bytes that L2 has to fetch.
+      missed: the part of the loaded bytes that memory has to deliver.
+      fetched: the part that an L2 partition has to fetch, from memory or from the other.
     """
 
     tensor: float
@@ -282,11 +305,13 @@ class _Load:
     issue: float
     smem: float
     missed: float
+    fetched: float
 
 
 def _run(
-    program: ir.Program, op: ir.Op, arch: str, max_steps: int, numbers: Sequence[int], loads: int
-) -> tuple[Machine, _Meter]:
+    program: ir.Program, op: ir.Op, arch: str, max_steps: int, numbers: Sequence[int], loads: int,
+    places: int = 1,
+) -> tuple[Machine, _Meter]:  # fmt: skip
     """Runs clusters by their numbers in the grid, for the time only."""
     grid = tuple(op.params["grid"])
     sample = [tuple(map(int, np.unravel_index(i, grid))) if grid else () for i in numbers]
@@ -300,7 +325,7 @@ def _run(
         gmem_bytes_per_cycle=costs.l2_bytes_per_cycle, gmem_latency=costs.l2_latency,
         mma_latency=60,
     )  # fmt: skip
-    meter = _Meter(machine.arch, machine.recorder, costs, first_loads=loads)
+    meter = _Meter(machine.arch, machine.recorder, costs, first_loads=loads, places=places)
     machine.clockwork = meter
     block = program.blocks[op.params["blocks"][0]]
     inputs = len(op.inputs)
@@ -347,15 +372,19 @@ def _cycles(alone: float, per_sm: int, mean_per_sm: float, load: _Load, costs: C
     """Cycles until `per_sm` blocks that share an SM are done."""
     l2 = load.bytes / costs.l2_bytes_per_cycle
     together = alone if per_sm == 1 else per_sm / _throughput(alone, [load.tensor, l2], per_sm)
-    together = max(together, per_sm * load.smem / costs.smem_bytes_per_cycle)
-    missed = load.bytes * load.missed
-    slowed = together + per_sm * missed * costs.miss_cycles_per_byte
-    return max(slowed, mean_per_sm * missed / _hbm_bytes_per_cycle(costs))
+    together = max(together, per_sm * load.smem / _smem_bytes_per_cycle(costs))
+    slowed = together + per_sm * load.bytes * load.fetched * costs.miss_cycles_per_byte
+    return max(slowed, mean_per_sm * load.bytes * load.missed / _hbm_bytes_per_cycle(costs))
 
 
 def _hbm_bytes_per_cycle(costs: Costs) -> float:
     """An SM's even share of what the memory really delivers."""
     return costs.hbm_delivered * costs.hbm_bytes_per_cycle
+
+
+def _smem_bytes_per_cycle(costs: Costs) -> float:
+    """What MMAs, copies and threads together really get through shared memory's port."""
+    return costs.smem_delivered * costs.smem_bytes_per_cycle
 
 
 def _throughput(alone: float, demands: Sequence[float], customers: int) -> float:
@@ -381,7 +410,7 @@ def _result(
     work = blocks / sms
     shares = {
         "tensor core": work * load.tensor / cycles,
-        "SMEM": work * load.smem / costs.smem_bytes_per_cycle / cycles,
+        "SMEM": work * load.smem / _smem_bytes_per_cycle(costs) / cycles,
         "L2": work * load.bytes / costs.l2_bytes_per_cycle / cycles,
         "HBM": work * load.bytes * load.missed / _hbm_bytes_per_cycle(costs) / cycles,
         "issue": work * load.issue / cycles,

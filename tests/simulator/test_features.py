@@ -421,3 +421,79 @@ def test_two_kernels_share_a_ref_of_the_host() -> None:
 
     x = normal(128)
     np.testing.assert_allclose(clean(f, x), x + 2, rtol=1e-6)
+
+
+def _arrivals(producers: int, needed: int):
+    """Some threads arrive once each, and one more waits once."""
+
+    def body(x_gmem, o_gmem, ready):
+        thread = lax.axis_index("thread")
+        pl.when(thread < producers)(lambda: plgpu.barrier_arrive(ready))
+
+        @pl.when(thread == producers)
+        def _():
+            plgpu.barrier_wait(ready)
+            o_gmem[...] = x_gmem[...]
+
+    return plgpu.kernel(
+        body, out_type=jax.ShapeDtypeStruct((128,), F32), num_threads=producers + 1,
+        thread_name="thread", scratch_types=[plgpu.Barrier(num_arrivals=needed)],
+    )  # fmt: skip
+
+
+@schedules
+def test_too_few_arrivals_of_several_threads(schedule) -> None:
+    x = normal(128)
+    report = simulate(_arrivals(2, 1), x, schedule=schedule)
+    (found,) = (f for f in report.findings if f.rule == "barrier-overrun")
+    assert "num_arrivals= their number" in found.fix
+    np.testing.assert_array_equal(clean(_arrivals(2, 2), x, schedule=schedule), x)
+
+
+def test_too_many_arrivals_of_one_thread_need_back_pressure() -> None:
+    def body(x_gmem, o_gmem, ready):
+        thread = lax.axis_index("thread")
+
+        @pl.when(thread == 0)
+        def _():
+            plgpu.barrier_arrive(ready)
+            plgpu.barrier_arrive(ready)
+
+        @pl.when(thread == 1)
+        def _():
+            plgpu.barrier_wait(ready)
+            plgpu.barrier_wait(ready)
+            o_gmem[...] = x_gmem[...]
+
+    kernel = plgpu.kernel(
+        body, out_type=jax.ShapeDtypeStruct((128,), F32), num_threads=2, thread_name="thread",
+        scratch_types=[plgpu.Barrier()],
+    )  # fmt: skip
+    (found,) = simulate(kernel, normal(128)).findings
+    assert found.rule == "barrier-overrun"
+    assert found.fix.startswith("Add back pressure")
+
+
+@pytest.mark.parametrize("everybody", [False, True])
+def test_a_collective_scope_of_one_thread(everybody: bool) -> None:
+    def body(x_gmem, o_gmem):
+        thread = lax.axis_index("thread")
+
+        def scope(x_smem):
+            @pl.when(thread == 1)
+            def _():
+                x_smem[...] = x_gmem[...]
+                o_gmem[...] = x_smem[...]
+
+        @pl.when((thread == 1) | everybody)
+        def _():
+            pl.run_scoped(scope, plgpu.SMEM((128,), F32), collective_axes="thread")
+
+    kernel = plgpu.kernel(
+        body, out_type=jax.ShapeDtypeStruct((128,), F32), num_threads=2, thread_name="thread"
+    )
+    found = simulate(kernel, normal(128)).findings
+    assert [f.rule for f in found] == ([] if everybody else ["not-collective"])
+    if found:
+        assert [a.who for a in found[0].accesses] == ["thread 1"]
+        assert "every thread" in found[0].fix

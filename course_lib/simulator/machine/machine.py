@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from course_lib.diagnostics import BadOption
 from course_lib.simulator import ir
 from course_lib.simulator.machine import dataflow, races
 from course_lib.simulator.machine.access import ACCESS
@@ -119,7 +120,9 @@ class Machine:
         sample: Sequence[tuple[int, ...]] | None = None,
     ) -> None:  # fmt: skip
         if arch not in ARCHS:
-            raise ValueError(f"arch={arch!r}: choose one of {', '.join(ARCHS)}")
+            raise BadOption(f"arch={arch!r}: choose one of {', '.join(ARCHS)}")
+        if not isinstance(max_steps, int) or max_steps < 1:
+            raise BadOption(f"max_steps={max_steps!r}: give a whole number from 1 on")
         self.program = program
         self.arch = ARCHS[arch]
         self.timing = Timing(schedule)
@@ -318,7 +321,8 @@ class Machine:
             f"{barrier.name} can complete phase {barrier.phases + 1} before anybody has waited "
             f"for phase {barrier.phases}.",
             accesses, key=barrier.where[:2] if barrier.where else None,
-            fix=_one_per_copy(barrier.before, barrier.arrived),
+            fix=_one_per_copy(barrier.before, barrier.arrived)
+            or _one_per_thread(barrier.before, barrier.arrived),
         )  # fmt: skip
 
     def report_underflow(self, barrier: Barrier, who: Any, op: ir.Op) -> None:
@@ -360,7 +364,7 @@ class Machine:
                 "barrier-unwaited-at-exit" if scope.outer else "barrier-unwaited",
                 f"{barrier.name} completed {_times(barrier.phases)} and was waited for "
                 f"{_times(most)} before its scope ended.",
-                [(f"completes {barrier.name}", barrier.block or "a thread", last)],
+                [(f"completes {barrier.name}", _who_did(barrier, last), last)],
                 key=barrier.where[:2],
             )  # fmt: skip
         for thread, wait in barrier.waits.items():
@@ -436,7 +440,9 @@ class Machine:
         self.recorder.add(
             "not-collective",
             f"{scope.entered} of {scope.users} threads made a collective allocation.",
-            [("allocates", block or "a thread", scope.op)],
+            [("allocates", scope.first or block or "a thread", scope.op)],
+            fix="Let every thread of the block call this run_scoped, also where only some of them "
+            "use what it allocates.",
         )
 
     def refuse_wild(self, types: Sequence[ir.RefType]) -> None:
@@ -565,6 +571,24 @@ def _one_per_copy(before: Sequence[Any], now: Sequence[Any]) -> str:
         f"Each copy arrives once: allocate the barrier with num_arrivals={len(arrivals)} (as many "
         "as the copies that arrive on it before the wait), or wait between the copies."
     )
+
+
+def _one_per_thread(before: Sequence[Any], now: Sequence[Any]) -> str:
+    """The fix where the next thread's arrival completes a phase too many; "" elsewhere."""
+    first, second = ({id(who) for who, _ in arrivals} for arrivals in (before, now))
+    if not first or not second or first & second:
+        return ""
+    return (
+        "Different threads arrive. If each of them arrives once before the wait, allocate the "
+        "barrier with num_arrivals= their number. If not, add back pressure: a second barrier, on "
+        "which the waiting thread arrives after its wait, and for which they wait."
+    )
+
+
+def _who_did(barrier: Barrier, op: ir.Op | None) -> Any:
+    """Whose arrival `op` was, of the barrier's last complete phase; else its block."""
+    whose = [who for who, one in barrier.before if one is op]
+    return (whose or [barrier.block or "a thread"])[-1]
 
 
 def _names(things: Sequence[Any]) -> str:

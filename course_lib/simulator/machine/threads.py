@@ -62,6 +62,7 @@ class Scope:
     nbytes: int = 0
     columns: int = 0
     outer: bool = False  # the kernel's own scratch: it ends with the kernel
+    first: Any = None  # the thread that entered it first
 
 
 class Thread:
@@ -296,6 +297,7 @@ class ThreadBlock:
                 block._allocate(block.scopes[key], types, names)
         scope = self.scopes[key]
         scope.entered += 1
+        scope.first = scope.first or thread
         return scope
 
     def _allocate(self, scope: Scope, types: Sequence[ir.RefType], names: Sequence[str]) -> None:
