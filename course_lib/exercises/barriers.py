@@ -213,12 +213,14 @@ register(
         reference=kernels.sum_exp_reference,
         cases=(_matrix(512, 128), _matrix(192, 128), _matrix(320, 128)),
         hints=(
-            "compute is that of the example, on half of the rows: thread 0 has rows 0 to 31, "
-            "thread 1 rows 32 to 63. A slot may be filled again when both have read it: what "
-            "does that say about the barriers of consumed?",
-            "rows = pl.ds(thread * 32, 32), x_smem[slot, rows], and a total of (32, 128). "
-            "consumed needs num_arrivals=2; produced does not, as the copy is its one arrival, "
-            "and both threads wait for it.",
+            "compute is add_up, on half of the rows: thread 0 has rows 0 to 31, thread 1 rows 32 "
+            "to 63. How many registers does each of two compute threads get? And a slot may be "
+            "filled again when both have read it: what does that say about the barriers of "
+            "consumed?",
+            "232 registers. rows = pl.ds(thread * 32, 32), x_smem[slot, rows], and a total of "
+            "(32, 128), which goes to y_gmem[rows]. consumed needs num_arrivals=2; produced does "
+            "not, as the copy is its one arrival, and both threads wait for it.",
+            "plgpu.set_max_registers(232, action='increase')\n"
             "rows = pl.ds(thread * 32, 32)\n"
             "def step(ti, total):\n"
             "    slot = jax.lax.rem(ti, SLOTS)\n"
@@ -227,7 +229,9 @@ register(
             "    plgpu.commit_smem()\n"
             "    plgpu.barrier_arrive(consumed.at[slot])\n"
             "    return total\n"
-            "... and consumed=plgpu.Barrier(num_barriers=SLOTS, num_arrivals=2)",
+            "... then the loop, as in add_up, with zeros of (32, 128); and below\n"
+            "produced = plgpu.Barrier(num_barriers=SLOTS)\n"
+            "consumed = plgpu.Barrier(num_barriers=SLOTS, num_arrivals=2)",
         ),
         requires={"copy_gmem_to_smem": 1, "set_max_registers": 2, "barrier_arrive": 1},
         rtol=1e-4,

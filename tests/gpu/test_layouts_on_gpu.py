@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
+from course_lib.layouts.banks import Transfer
 from course_lib.layouts.registers import named
 from course_lib.layouts.smem import SmemRef
 from course_lib.layouts.tiling import Tiling
@@ -47,6 +48,7 @@ STORES: list[tuple[SmemRef, str]] = [
     *((ref, "WGMMA_8BIT") for ref in REFS if ref.swizzle and ref.bits == 8),
     *((ref, "WGMMA_UPCAST_2X") for ref in REFS if ref.swizzle and ref.bits == 8),
     *((ref, "WGMMA_TRANSPOSED") for ref in TRANSPOSED if ref.swizzle),
+    *((ref, "WGMMA") for ref in TRANSPOSED if ref.swizzle),  # by stmatrix.trans
 ]
 HELD = [
     ("WGMMA", (64, 64)),
@@ -97,6 +99,13 @@ def test_the_copy_lowers_without_a_gpu(ref):
 def test_the_store_lowers_without_a_gpu(ref, name):
     x = fresh(ref.view_shape, ref.bits)
     assert layout_kernels.lower(store_kernel(ref, name), x)
+
+
+def test_a_transposed_ref_takes_wgmma_registers_by_stmatrix_trans():
+    turned = [ref for ref, name in STORES if ref.permutation and name == "WGMMA"]
+    assert len(turned) == 3
+    for ref in turned:
+        assert Transfer(named("WGMMA", ref.view_shape), ref).form == "column"
 
 
 @pytest.mark.two_jax
