@@ -50,6 +50,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES or name in _HOMES:
+        from course_lib.diagnostics import check_jax
+
+        check_jax()
     if name in _MODULES:
         value: Any = importlib.import_module(_MODULES[name])
     elif name in _HOMES:

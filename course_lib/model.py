@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from course_lib.diagnostics import CourseError, Finding, Severity
-from course_lib.diagnostics.locations import registered_cells
+from course_lib.diagnostics.locations import innermost_own, registered_cells
 from course_lib.workers import RemoteError, Worker, WorkerDied, WorkerTimeout
 
 if TYPE_CHECKING:  # this module stays light: JAX is imported by the first run
@@ -97,7 +97,7 @@ def simulate(
         "timeline": timeline,
         "values": values,
     }
-    report, _ = _ask(function, args, options, timeout_s)
+    report, _ = _ask(function, args, options, timeout_s, patience_s=_PATIENCE_S)
     return Report(None, report) if isinstance(report, tuple) else report
 
 
@@ -126,7 +126,10 @@ def execute(
       timeout_s: seconds after which it is stopped.
     """
     try:
-        report, trace = _ask(function, args, {"kernels_needed": False}, timeout_s)
+        options: dict[str, Any] = {"kernels_needed": False}
+        report, trace = _ask(
+            function, args, options, timeout_s, patience_s=_PATIENCE_FOR_VERDICTS_S
+        )
     except CourseError as error:
         return Outcome(findings=(_finding("exception", str(error)),))
     if isinstance(report, tuple):
@@ -134,11 +137,52 @@ def execute(
     return Outcome(report.value, report.findings, trace, report.remarks)
 
 
+def trace(
+    function: Callable[..., Any], args: tuple[Any, ...], *, timeout_s: float = DEFAULT_TIMEOUT_S
+) -> Trace:
+    """What the jaxpr of `function(*args)` holds, traced at the same safe distance.
+
+    Args:
+      function: a function of arrays.
+      args: its arguments, a tuple of arrays or jax.ShapeDtypeStructs.
+      timeout_s: seconds after which it is stopped: Python code runs while JAX traces.
+
+    Raises:
+      CourseError: it was stopped, or its process died.
+      Exception: whatever `function` raises.
+    """
+    try:
+        return worker().call(_trace_here, function, _shapes(args), _cells(), timeout_s=timeout_s)
+    except WorkerTimeout:
+        raise CourseError(str(_too_long(timeout_s))) from None
+    except WorkerDied as error:
+        raise CourseError(str(_died(error))) from None
+    except RemoteError as error:
+        if error.exception is not None:
+            raise error.exception from None
+        raise CourseError(str(error)) from None
+
+
+def _trace_here(
+    function: Callable[..., Any], args: tuple[Any, ...], cells: dict[str, tuple[str, list[str]]]
+) -> Trace:
+    """In the child process."""
+    from course_lib import tracing
+
+    _register(cells)
+    return tracing.trace(function, *args)
+
+
 def _ask(
-    function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any], timeout_s: float
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    options: dict[str, Any],
+    timeout_s: float,
+    *,
+    patience_s: float,
 ) -> tuple[Report | tuple[Finding, ...], Trace | None]:
     """The report and the trace; instead of the report, the findings that say why there is none."""
-    lowering = _Lowering(function, args, options.get("arch"), timeout_s)
+    lowering = _Lowering(function, args, options.get("arch"), patience_s)
     try:
         report, trace = _ask_simulator(function, args, options, timeout_s)
         if isinstance(report, tuple):  # stopped, or never begun
@@ -172,6 +216,8 @@ def _ask_simulator(
     except RemoteError as error:
         if isinstance(error.exception, CourseError):
             raise error.exception from None
+        if error.type_name in ("KeyboardInterrupt", "SystemExit"):
+            return (_quit(error),), None
         return (_cannot_travel(error),), None
     except (TypeError, AttributeError, ValueError) as error:  # what pickling raises
         return (_cannot_travel(error),), None
@@ -218,9 +264,13 @@ def _lower_here(
 
 
 _IMPORTS_TIMEOUT_S = 300.0
+_NEVER_S = 86_400.0  # it is stopped by hand
+# How long the lowering may take after the simulation is done: a picture of what happens
+# should come soon, while `run` and `check` would be wrong without the answer.
 _PATIENCE_S = 30.0
+_PATIENCE_FOR_VERDICTS_S = 180.0
 _STILL_SEARCHING = (
-    f"Mosaic was still trying layouts after {_PATIENCE_S:g} s, as it does where a kernel does not "
+    "Mosaic was still trying layouts after {seconds:g} s, as it does where a kernel does not "
     "say how its arrays lie in registers. compile_for(kernel, ...) waits for the answer"
 )
 
@@ -233,24 +283,25 @@ class _Lowering:
         function: Callable[..., Any],
         args: tuple[Any, ...],
         arch: str | None,
-        timeout_s: float,
+        patience_s: float,
     ):
+        self._patience_s = patience_s
         self._answer: Lowered | None = None
         self._why_none = ""
         self._ready = threading.Event()  # its process has started, or never will
         self._thread = threading.Thread(
-            target=self._ask, args=(function, _shapes(args), arch, _cells(), timeout_s), daemon=True
+            target=self._ask, args=(function, _shapes(args), arch, _cells()), daemon=True
         )
         self._thread.start()
 
-    def _ask(self, function: Any, shapes: Any, arch: Any, cells: Any, timeout_s: float) -> None:
+    def _ask(self, function: Any, shapes: Any, arch: Any, cells: Any) -> None:
         worker = lowering_worker()
         try:
             # What it imports is not the kernel's fault: on a busy machine it takes its time.
             worker.call(_import_lowering, timeout_s=_IMPORTS_TIMEOUT_S)
             self._ready.set()
             self._answer = worker.call(
-                _lower_here, function, shapes, arch, cells, timeout_s=timeout_s
+                _lower_here, function, shapes, arch, cells, timeout_s=_NEVER_S
             )
         except Exception as error:
             self._why_none = str(error).strip() or type(error).__name__
@@ -262,11 +313,11 @@ class _Lowering:
         from course_lib.compiler.lowering import Lowered, not_looked_at
 
         self._ready.wait()
-        self._thread.join(_PATIENCE_S)
+        self._thread.join(self._patience_s)
         if self._thread.is_alive():
             lowering_worker().kill()
             self._thread.join()
-            self._why_none = _STILL_SEARCHING
+            self._why_none = _STILL_SEARCHING.format(seconds=self._patience_s)
         return self._answer or Lowered(remark=not_looked_at(self._why_none))
 
     def stop(self) -> None:
@@ -331,6 +382,13 @@ def _died(error: WorkerDied) -> Finding:
         else f"The process that ran the function died (status {error.returncode})."
     )
     return _finding("crash", what, "Look at the sizes of the arrays and allocations.")
+
+
+def _quit(error: RemoteError) -> Finding:
+    """Something in the function asked for the end of the process."""
+    what = f"{error.type_name}: {error.message}".rstrip(": ")
+    where = innermost_own(error.frames)
+    return Finding("exception", Severity.ERROR, f"The function raised {what}.", where=where)
 
 
 def _cannot_travel(error: Exception) -> Finding:

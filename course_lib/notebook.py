@@ -27,8 +27,16 @@ def install() -> bool:
     _installed = True
     shell.events.register("pre_run_cell", _before_cell)
     _register_running_cell(shell)
-    model.warm_up()
+    shell.events.register("post_run_cell", _warm_up)
     return True
+
+
+def _warm_up(_result: Any) -> None:
+    """Once the importing cell has shown its output: until then the processor is the cell's."""
+    shell = _shell()
+    if shell is not None:
+        shell.events.unregister("post_run_cell", _warm_up)
+    model.warm_up()
 
 
 def _shell() -> Any | None:

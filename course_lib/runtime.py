@@ -28,9 +28,10 @@ import jax
 import numpy as np
 
 from course_lib import model, tracing
-from course_lib.diagnostics import CourseError, Finding, KernelError, Severity, clinic
+from course_lib.diagnostics import CourseError, Finding, Severity, clinic
 from course_lib.diagnostics.locations import innermost_own
 from course_lib.model import Outcome
+from course_lib.simulator import errors
 from course_lib.workers import RemoteError, Worker, WorkerError, WorkerTimeout
 
 # CUDA 12 needs at least this driver (CUDA Compatibility, "minor version compatibility").
@@ -117,19 +118,29 @@ def requirements(function: Callable[..., Any], *args: Any) -> Requirements:
     return _requirements(_traced(function, args))
 
 
-def _traced(function: Callable[..., Any], args: tuple[Any, ...]) -> tracing.Trace:
+def _traced(
+    function: Callable[..., Any], args: tuple[Any, ...], timeout_s: float = model.DEFAULT_TIMEOUT_S
+) -> tracing.Trace:
+    _check_function(function)
+    traced = model.trace(function, args, timeout_s=timeout_s)
+    _check_kernels(function, traced)
+    return traced
+
+
+def _check_function(function: Any) -> None:
     if not callable(function):
         raise CourseError(
             f"The first argument is a {type(function).__name__}; it must be a kernel or a function"
             " that calls one, and its arguments come after it: run(kernel, x)."
         )
-    traced = tracing.trace(function, *args)
+
+
+def _check_kernels(function: Callable[..., Any], traced: tracing.Trace) -> None:
     if not traced.kernels:
         raise CourseError(
             f"There is no kernel in {_name(function)}: it calls neither plgpu.kernel nor pl.kernel."
             " Plain JAX needs no `run`: call it."
         )
-    return traced
 
 
 def _requirements(traced: tracing.Trace) -> Requirements:
@@ -203,32 +214,43 @@ def run(function: Callable[..., Any], *args: Any, timeout_s: float = 60.0) -> An
       what `function` returns, as JAX arrays.
 
     Raises:
-      KernelError: something is wrong with a kernel; its `findings` say what.
+      KernelError: something is wrong with a kernel; its `findings` say what, and it is of the
+        class of the rule that is broken (`course_lib.simulator.errors`).
       CourseError: there is no kernel in it.
     """
     if "COURSE_WORKER" in os.environ:  # where kernels run already: a function that calls `run`
         return function(*args)
-    try:
-        traced = _traced(function, args)
-    except CourseError:
-        raise
-    except Exception:  # the model explains what went wrong, and names the learner's line
-        return _checked(model.execute(function, args, timeout_s=timeout_s))
-    if lacks(_requirements(traced), device()):
-        return _checked(model.execute(function, args, timeout_s=timeout_s))
+    _check_function(function)
+    if device() is None:
+        return _run_on_model(function, args, timeout_s)
     shapes = ((np.shape(x), np.asarray(x).dtype) for x in jax.tree.leaves(args))
     key = (jax.tree.structure(args), *shapes)
     if key in _proven.get(function, ()):
         return function(*args)
+    try:
+        traced = _traced(function, args, timeout_s)
+    except CourseError:
+        raise
+    except Exception:  # the model explains what went wrong, and names the learner's line
+        return _run_on_model(function, args, timeout_s)
+    if lacks(_requirements(traced), device()):
+        return _run_on_model(function, args, timeout_s)
     value = _checked(execute_native(function, args, timeout_s=timeout_s))
     _proven.setdefault(function, set()).add(key)
     return value
 
 
+def _run_on_model(function: Callable[..., Any], args: tuple[Any, ...], timeout_s: float) -> Any:
+    outcome = model.execute(function, args, timeout_s=timeout_s)
+    if outcome.trace is not None and not outcome.errors:
+        _check_kernels(function, outcome.trace)
+    return _checked(outcome)
+
+
 def _checked(outcome: Outcome) -> Any:
     notes = [f for f in outcome.findings if f.severity is Severity.NOTE]
     if outcome.errors:
-        raise KernelError("\n\n".join(map(str, outcome.errors)), outcome.findings)
+        raise errors.of(outcome.findings)
     for said in (*notes, *outcome.remarks):
         print(said)
     return jax.tree.map(jax.numpy.asarray, outcome.value)

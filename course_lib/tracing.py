@@ -32,7 +32,8 @@ class Trace:
 
     Attributes:
       kernels: how many kernels its jaxpr holds.
-      inside: how often each primitive occurs inside kernels (by equation, not by execution).
+      inside: how often each primitive occurs inside kernels (by equation, not by execution);
+        a copy out that leaves its group open counts as `commit_group=False` as well.
       outside: the same outside of kernels, calls such as jit not counted.
       from_kernel: whether every output is a kernel's output, reshaped at most.
       grids: the grid of each kernel, `((size, ...), ...)`.
@@ -148,6 +149,8 @@ def _visit(jaxpr: Any, outside: Counter[str]) -> Iterator[Any]:
 def _count(jaxpr: Any, counter: Counter[str]) -> None:
     for eqn in jaxpr.eqns:
         counter[eqn.primitive.name.removesuffix("_p")] += 1
+        if eqn.params.get("commit_group") is False:
+            counter["commit_group=False"] += 1
         for sub in _subjaxprs(eqn):
             _count(sub, counter)
 

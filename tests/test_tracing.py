@@ -1,6 +1,7 @@
 """What a function asks of a GPU is read from its jaxpr."""
 
 import jax
+import jax.experimental.pallas.mosaic_gpu as plgpu
 import jax.numpy as jnp
 import pytest
 
@@ -49,6 +50,21 @@ def test_grid_threads_and_shared_memory_are_read():
     assert trace(kernels.two_blocks(), X).grids == ((2,),)
     assert trace(kernels.two_threads(), X).threads == (2,)
     assert trace(kernels.through_smem(), X).smem_bytes == 128 * 128 * 4
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_copies_out_that_leave_their_group_open_are_counted(closed):
+    def body(x_gmem, y_gmem, x_smem):
+        x_smem[...] = x_gmem[...]
+        plgpu.commit_smem()
+        plgpu.copy_smem_to_gmem(x_smem, y_gmem, commit_group=closed)
+        plgpu.commit_smem_to_gmem_group()
+        plgpu.wait_smem_to_gmem(0)
+
+    scratch = {"x_smem": plgpu.SMEM(X.shape, X.dtype)}
+    inside = trace(plgpu.kernel(body, out_type=X, scratch_types=scratch), X).inside
+    assert inside["copy_smem_to_gmem"] == 1
+    assert inside["commit_group=False"] == (0 if closed else 1)
 
 
 def test_no_kernel_is_no_kernel():

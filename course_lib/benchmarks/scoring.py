@@ -17,8 +17,9 @@ import numpy as np
 from course_lib import model, runtime
 from course_lib.benchmarks import bench, card, records, suites
 from course_lib.benchmarks.bench import Contender, Log
-from course_lib.diagnostics import CourseError, KernelError
+from course_lib.diagnostics import CourseError
 from course_lib.kernels import matmul_ladder
+from course_lib.simulator import errors
 
 _YOURS = "yours"
 _SMALL = (512, 512, 512)
@@ -126,7 +127,7 @@ def _prove(kernel: Callable[[Any, Any], Any], small: tuple[int, int, int], dtype
     for run in (model.execute, functools.partial(runtime.execute_native)):
         outcome = run(kernel, (a, b))
         if outcome.errors:
-            raise KernelError("\n\n".join(map(str, outcome.errors)), outcome.findings)
+            raise errors.of(outcome.findings)
         _compare(outcome.value, np.asarray(a, np.float32) @ np.asarray(b, np.float32), dtype)
 
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from course_lib import runtime
 from course_lib.benchmarks.bench import Case, Contender
 from course_lib.diagnostics import CourseError
-from course_lib.kernels import matmul_ladder
+from course_lib.kernels import attention_ladder, matmul_ladder
 
 MATMUL_SIZES = ("8192x8192x8192", "4096x8192x4096", "4096x4096x4096:float16")
 ATTENTION_SIZES = (
@@ -180,14 +180,14 @@ def _exact_attention(q: Any, k: Any, v: Any, *, causal: bool, scale: float | Non
 
 
 def _flash_attention(depth: int, causal: bool) -> list[Contender]:
-    """The course's own steps, from the chapter on flash attention."""
-    try:
-        kernels: Any = importlib.import_module("course_lib.kernels.flash_attention")
-    except ImportError:
-        return []
+    """The steps of the course's own ladder that can do it."""
     return [
-        Contender(name, function, config)
-        for name, function, config in kernels.contenders(depth=depth, causal=causal)
+        Contender(
+            step.name,
+            functools.partial(step.attention, causal=causal, config=config),
+            _settings(config),
+        )
+        for step, config in attention_ladder.contenders(depth, causal=causal)
     ]
 
 

@@ -6,18 +6,18 @@ says where in the learner's own code; a `CourseError` is what a notebook shows:
 one or a few sentences, never a traceback.
 """
 
-from course_lib.diagnostics.errors import BadOption, CourseError, KernelError
+from course_lib.diagnostics.errors import CourseError, KernelError, OptionError
 from course_lib.diagnostics.findings import Access, Finding, Severity
 from course_lib.diagnostics.locations import Location, locate, own_frame, register_cell
 from course_lib.diagnostics.versions import check_jax
 
 __all__ = [
     "Access",
-    "BadOption",
     "CourseError",
     "Finding",
     "KernelError",
     "Location",
+    "OptionError",
     "Severity",
     "check_jax",
     "locate",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from course_lib.diagnostics.findings import Finding
+from course_lib.diagnostics.findings import Finding, Severity
 
 
 class CourseError(Exception):
@@ -19,7 +19,7 @@ class CourseError(Exception):
         return [f"{type(self).__name__}: {self}"]
 
 
-class BadOption(CourseError, ValueError):
+class OptionError(CourseError, ValueError):
     """An option has a value that it cannot have; the message names those that it can."""
 
 
@@ -33,3 +33,8 @@ class KernelError(CourseError):
     def __init__(self, message: str, findings: Sequence[Finding] = ()):
         super().__init__(message)
         self.findings = tuple(findings)
+
+    @property
+    def rule(self) -> str:
+        """The id of the rule that was broken first ("data-race"); "" without an error finding."""
+        return next((f.rule for f in self.findings if f.severity is Severity.ERROR), "")

@@ -178,8 +178,8 @@ def _reduction_of_everything(_: str, places: Sequence[Place]) -> Words | None:
     return (
         f"{whole[0].operation} over all axes at once needs WG_STRIDED, and the array is in "
         f"{layouts[0]}.",
-        f"reduce axis 1 first, then pass the {layouts[0]}.reduce(1) vector through SMEM and reduce "
-        "it; or load the array once more without a layout.",
+        "reduce axis 1 first, and then the vector that is left: jnp.sum(jnp.sum(x, axis=1)); or "
+        "load the array once more without a layout.",
     )
 
 

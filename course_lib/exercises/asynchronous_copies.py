@@ -107,7 +107,7 @@ register(
             "... and the same for d, without commit_group\n"
             "and after the loop plgpu.wait_smem_to_gmem(0)",
         ),
-        requires={"copy_smem_to_gmem": 2, "scan": 1},
+        requires={"copy_smem_to_gmem": 2, "commit_group=False": 1, "scan": 1},
     )
 )
 

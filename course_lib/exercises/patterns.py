@@ -84,7 +84,7 @@ def _repeated(got: Array, wanted: Array) -> Iterator[str]:
                 got, np.concatenate([first] * (length // block), axis)
             ):
                 what = _span(axis, 0, block, wanted.ndim)
-                why = "does each block use its own index?"
+                why = "does each block, or each warp, use its own index?"
                 yield f"What belongs in {what} is repeated over the rest: {why}"
                 return
 

@@ -89,10 +89,14 @@ register(
         statement=(
             "Write mma_transforms(shape, dtype): the pair of TilingTransform((8, columns)) and "
             "SwizzleTransform(swizzle), with the widest swizzle of 128, 64 and 32 bytes that "
-            "divides the bytes of a row, and as many columns as it has room for. The kernel around "
-            "it moves x through a buffer with these transforms, and writes down what they are."
+            "divides the bytes of a row, and as many columns as it has room for. If the number of "
+            "rows is no multiple of 8, raise a ValueError. The kernel around it moves x through a "
+            "buffer with these transforms, and writes down what they are, and whether a matrix "
+            "with four rows fewer was refused."
         ),
-        signature="chosen(x: any[m, n]) -> (x, int32[3]: tile rows, tile columns, swizzle)",
+        signature=(
+            "chosen(x: any[m, n]) -> (x, int32[4]: tile rows, tile columns, swizzle, refused)"
+        ),
         lines=5,
         reference=kernels.chosen_reference,
         cases=_cases(
@@ -105,12 +109,12 @@ register(
         hints=(
             "A row has shape[1] * dtype.itemsize bytes. The tile is as wide as the swizzle, in "
             "elements: swizzle // dtype.itemsize of them. A width that does not divide the row "
-            "does not fit.",
+            "does not fit. The number of rows is shape[0].",
             "plgpu.find_swizzle(bits) does the search: it takes the width of a row in BITS and "
             "returns the swizzle in BYTES. It knows one more width, 16, for which there is no "
             "SwizzleTransform.",
             "if shape[0] % 8:\n"
-            '    raise ValueError("the rows must be a multiple of 8")\n'
+            '    raise ValueError("the number of rows must be a multiple of 8")\n'
             "swizzle = plgpu.find_swizzle(shape[1] * dtype.itemsize * 8)\n"
             "columns = swizzle // dtype.itemsize\n"
             "return plgpu.TilingTransform((8, columns)), plgpu.SwizzleTransform(swizzle)",
@@ -155,8 +159,8 @@ register(
         title="Transpose without bank conflicts",
         statement=(
             "Return x.T. Block (mi, ni) takes the 64 x 64 at that place: a copy into x_smem, a "
-            "load in plgpu.Layout.WGMMA, a layout_cast to WGMMA_TRANSPOSED, a store into the "
-            "transposed y_smem, and a copy out to the mirrored place."
+            "load in plgpu.Layout.WGMMA, a layout_cast to WGMMA_TRANSPOSED (float32 cannot do "
+            "without it), a store into the transposed y_smem, and a copy out to the mirrored place."
         ),
         signature="transposed(x: float[m, n]) -> float[n, m], m and n multiples of 64",
         lines=8,

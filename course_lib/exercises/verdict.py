@@ -10,11 +10,14 @@ from collections.abc import Sequence
 from course_lib.diagnostics import Finding, clinic
 from course_lib.exercises.registry import Exercise
 
-MAX_LINES = 8
+MAX_LINES = 10
 _WIDTH = 88
 _INDENT = "  "
 _LONGEST_SENTENCE = 260  # three lines
 _ORIGINAL = 150  # of a message that was put into other words: two lines
+
+_PLACE = "- "  # begins where something happened
+_ORIGINALLY = "In JAX's words: "
 
 # fault -> how the first line of a verdict says it
 FAULTS = {
@@ -83,6 +86,7 @@ _IN_WORDS = {
     "get": "a load from a ref (`ref[...]`)",
     "swap": "a store to a ref (`ref[...] = value`)",
     "wgmma_ref": "`plgpu.wgmma`",
+    "layout_cast": "a layout (`plgpu.load(ref, layout=...)`, `plgpu.layout_cast`)",
     "iota": "`iota` (`jnp.arange`)",
     "reduce_sum": "`reduce_sum` (`jnp.sum`)",
     "dot_general": "`dot_general` (`@`, `jnp.dot`)",
@@ -126,7 +130,7 @@ class Verdict:
         return not self.fault
 
     def __str__(self) -> str:
-        """One line when right and nothing is remarked, else at most 8."""
+        """One line when right and nothing is remarked, else at most `MAX_LINES`."""
         if self.ok:
             noted = ", with a note" if self.lines else ""
             right = f"{self.exercise}: correct on {_count(self.passed, 'shape')}{noted}."
@@ -134,10 +138,8 @@ class Verdict:
         if self.fault == "not-done":
             return f"{self.exercise}: not done yet: fill in the cell above and run it again."
         last = self._last_line()
-        body = [line for text in (self._first_line(), *self.lines) for line in _wrap(text)]
         room = MAX_LINES - len(_wrap(last))
-        if len(body) > room:
-            body = [*body[: room - 1], f"{_INDENT}..."]
+        body = _fitted((self._first_line(), *self.lines), room)
         return "\n".join([body[0].strip(), *body[1:], *_wrap(last)])
 
     def _first_line(self) -> str:
@@ -178,7 +180,7 @@ def describe_finding(finding: Finding) -> tuple[str, ...]:
     if finding.where is not None and not finding.accesses:
         sentence = what if what.endswith("...") else what.rstrip(". ")
         what = f"{sentence} ({finding.where})."
-    accesses = [f"- {a}" for a in finding.accesses[:2]]
+    accesses = [f"{_PLACE}{a}" for a in finding.accesses[:2]]
     return (what, *accesses, *([finding.fix] if finding.fix else []))
 
 
@@ -187,7 +189,7 @@ def describe_advice(finding: Finding, advised: Finding) -> tuple[str, ...]:
     lines = describe_finding(advised)
     if advised.what == finding.what:
         return lines
-    return (*lines, f"In JAX's words: {textwrap.shorten(clinic.shorten(finding.what), _ORIGINAL)}")
+    return (*lines, f"{_ORIGINALLY}{textwrap.shorten(clinic.shorten(finding.what), _ORIGINAL)}")
 
 
 def describe_unwritten(findings: Sequence[Finding]) -> tuple[str, ...]:
@@ -263,6 +265,33 @@ def _times(n: int) -> str:
 
 def _count(n: int, noun: str) -> str:
     return f"{n} {noun}{'' if n == 1 else 's'}"
+
+
+def _fitted(texts: Sequence[str], room: int) -> list[str]:
+    """The texts in lines, `room` at most. What says where goes before what says what to do.
+
+    First the original message, then the places from the last on make way for one "..."; if
+    that does not do, the end is cut off instead.
+    """
+    kept = [_wrap(text) for text in texts]
+    dropped: list[int] = []
+    for i in _spare(texts):
+        if sum(map(len, kept)) + bool(dropped) <= room:
+            break
+        kept[i] = []
+        dropped.append(i)
+    if dropped:
+        kept[min(dropped)] = [f"{_INDENT}..."]
+    lines = [line for text in kept for line in text]
+    if len(lines) <= room:
+        return lines
+    return [*[line for text in texts for line in _wrap(text)][: room - 1], f"{_INDENT}..."]
+
+
+def _spare(texts: Sequence[str]) -> list[int]:
+    """Which texts a long verdict does without, the first to go first."""
+    places = [i for i, text in enumerate(texts) if text.startswith(_PLACE)]
+    return [i for i, text in enumerate(texts) if text.startswith(_ORIGINALLY)] + places[::-1]
 
 
 def _wrap(text: str) -> list[str]:

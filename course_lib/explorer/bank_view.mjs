@@ -85,14 +85,15 @@ function laneLabel(lanes) {
 
 function paintMemory(s) {
   const { ref, map, lanesOfWord } = s;
-  const value = new Int16Array(map.size);
-  const text = new Array(map.size);
-  for (let i = 0; i < map.size; i++) {
-    const found = lanesOfWord.get(map.bits[i] >> 5);
-    value[i] = !found ? IDLE : found.clash ? 2 : found.own.length > 1 ? 1 : 0;
-    text[i] = found ? laneLabel(found.own) : "";
+  const value = new Int16Array(map.size).fill(IDLE);
+  const text = new Map();
+  for (const [word, { own, clash }] of lanesOfWord) {
+    for (const slot of slotsOfWord(s, word)) {
+      value[map.at[slot]] = clash ? 2 : own.length > 1 ? 1 : 0;
+      text.set(map.at[slot], laneLabel(own));
+    }
   }
-  return memoryPanel(ref, map, value, COLOURS3, (i) => text[i]);
+  return memoryPanel(ref, map, value, COLOURS3, (i) => text.get(i) ?? "");
 }
 
 function pointBanks(s, state, panel, cell) {

@@ -239,7 +239,7 @@ function studyBarriers(state) {
       [ACTOR_PALETTE[0], "reads, writes, starts a copy"], [ACTOR_PALETTE[1], "arrives"],
       [ACTOR_PALETTE[2], "its wait is over"], [ACTOR_PALETTE[3], "has to wait"],
       [BARRIER_PALETTE[0], "phase 1, 3, … under way (parity 0)"], [BARRIER_PALETTE[1], "phase 2, 4, … (parity 1)"],
-      [BARRIER_PALETTE[2], "a phase was missed"],
+      [BARRIER_PALETTE[2], "a phase was missed"], ["var(--mgx-empty)", "not its turn, or not yet"],
     ],
     sentence: run.sentence(step),
     table: tableOf(run, step),

@@ -11,18 +11,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
 
+import numpy as np
 import traitlets
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.patches import Patch, Rectangle
 
 from course_lib.diagnostics import CourseError
 from course_lib.explorer.bundle import bundle
-from course_lib.explorer.layout_pictures import EMPTY, Drawing, Panel
+from course_lib.explorer.layout_pictures import EMPTY, Drawing, Panel, draw_legend
 from course_lib.explorer.layout_widgets import LayoutView
-from course_lib.figures import style
+from course_lib.explorer.sheet import INK, WIDTH, Sheet, text_width, wrapped
 from course_lib.layouts.phases import Run
 
 __all__ = ["Barriers", "barriers"]
@@ -37,7 +34,7 @@ _BARRIER_WORDS = (
     "a phase was missed",
 )
 _LABELS = {"issue": "copy", "land": "arrive", "go": "…"}
-_CELL_IN, _LEFT_IN, _TOP_IN, _GAP_IN = 0.3, 0.85, 0.62, 0.5
+_CELL, _GAP = 30, 50  # CSS pixels
 
 
 class Barriers(LayoutView):
@@ -91,7 +88,7 @@ class Barriers(LayoutView):
 
 @dataclasses.dataclass(frozen=True)
 class BarrierDrawing(Drawing):
-    """A run up to a step; its figure has the threads' rows above the barriers'.
+    """A run up to a step; its picture has the threads' rows above the barriers'.
 
     Attributes:
       run: the run.
@@ -101,27 +98,24 @@ class BarrierDrawing(Drawing):
     run: Run
     step: int
 
-    def figure(self) -> Figure:
+    def png(self) -> bytes:
         """Both panels, one above the other, the sentence on top and the legend below."""
-        rows = [panel.values.shape[0] for panel in self.panels]
-        height = _TOP_IN + 2 * _GAP_IN + _CELL_IN * sum(rows) + 0.75
-        fig = Figure(figsize=(style.WIDTH_IN, height))
-        ax = fig.add_axes((0, 0, 1, 1))
-        ax.axis("off")
-        ax.set_xlim(0, style.WIDTH_IN)
-        ax.set_ylim(height, 0)
-        _text(ax, 0.1, 0.2, self.sentence, 9, wrap=True)
         names = [a for a, _ in self.run.program.actors], [b for b, _ in self.run.program.barriers]
-        top = _TOP_IN
+        lines = wrapped(self.sentence, 12.5, WIDTH - 20)
+        left = 18 + max(text_width(name, 11.5) for name in [*names[0], *names[1]])
+        top = 24.0 + 17 * len(lines)
+        body = 2 * _GAP + _CELL * sum(map(len, names))
+        sheet = Sheet(top + body + 20 * 3 + 4)
+        for i, line in enumerate(lines):
+            sheet.text(10, 16 + 17 * i, line, 12.5)
         for panel, shown, labels in zip(
             self.panels, names, (self._actor_label, self._barrier_label), strict=True
         ):
-            _text(ax, 0.1, top, panel.title, 9, weight="bold")
-            _draw_cells(ax, panel, shown, labels, top + 0.2)
-            top += _GAP_IN + _CELL_IN * len(shown)
-        patches = [Patch(facecolor=c, label=words) for c, words in self.legend]
-        fig.legend(handles=patches, loc="lower left", ncols=3, fontsize=8, frameon=False)
-        return fig
+            sheet.text(10, top + 6, panel.title, 12.5, bold=True)
+            _draw_cells(sheet, panel, shown, labels, (left, top + 22))
+            top += _GAP + _CELL * len(shown)
+        draw_legend(sheet, self.legend, top + 8, columns=3)
+        return sheet.png()
 
     def _actor_label(self, row: int, column: int) -> str:
         event = self.run.events[column]
@@ -134,35 +128,25 @@ class BarrierDrawing(Drawing):
 
 
 def _draw_cells(
-    ax: Axes, panel: Panel, names: Sequence[str], label: Callable[[int, int], str], top: float
+    sheet: Sheet,
+    panel: Panel,
+    names: Sequence[str],
+    label: Callable[[int, int], str],
+    corner: tuple[float, float],
 ) -> None:
-    rows, columns = panel.values.shape
-    wide = min(0.62, (style.WIDTH_IN - _LEFT_IN - 0.1) / columns)
-    for row in range(rows):
-        y = top + row * _CELL_IN
-        _text(ax, _LEFT_IN - 0.08, y + _CELL_IN / 2, names[row], 8.5, ha="right")
-        for column in range(columns):
-            value = int(panel.values[row, column])
-            fill = EMPTY if value < 0 else panel.palette[value]
-            x = _LEFT_IN + column * wide
-            ax.add_patch(
-                Rectangle((x, y), wide, _CELL_IN, facecolor=fill, edgecolor="white", linewidth=1)
-            )
-            words = "" if value < 0 else label(row, column)
-            size = min(8.0, wide * 72 / (0.66 * max(1, len(words))))
-            ink = _INK_ON.get(fill, style.INK)
-            _text(ax, x + wide / 2, y + _CELL_IN / 2, words, size, ha="center", color=ink)
-
-
-def _text(ax: Axes, x: float, y: float, words: str, size: float, **font: Any) -> None:
-    settings: dict[str, Any] = {
-        **style.FONT,
-        "ha": "left",
-        "va": "center",
-        "fontsize": size,
-        **font,
-    }
-    ax.text(x, y, words, **settings)
+    """The rows of a panel, each with its name to its left and a label in every cell."""
+    left, top = corner
+    wide = min(62.0, (WIDTH - left - 10) / max(1, panel.values.shape[1]))
+    for (row, column), value in np.ndenumerate(panel.values):
+        fill = EMPTY if value < 0 else panel.palette[value]
+        x, y = left + column * wide, top + row * _CELL
+        sheet.box(x, y, wide, _CELL, fill, "white")
+        words = "" if value < 0 else label(row, column)
+        size = min(11.0, wide / (0.66 * max(1, len(words))))
+        ink = _INK_ON.get(fill, INK)
+        sheet.text(x + wide / 2, y + _CELL / 2, words, size, ink=ink, anchor="mm")
+    for row, name in enumerate(names):
+        sheet.text(left - 8, top + (row + 0.5) * _CELL, name, 11.5, anchor="rm")
 
 
 def barriers(

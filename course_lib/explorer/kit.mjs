@@ -52,10 +52,24 @@ function rgb(colour) {
 }
 
 /** Black or white, whichever stands out more (WCAG's relative luminance). */
+/** A colour as a pixel of an image, on a little-endian machine. */
+function pixelOf(colour) {
+  const [r, g, b] = rgb(colour);
+  return (255 << 24) | (b << 16) | (g << 8) | r;
+}
+
 function inkOn(colour) {
   const [r, g, b] = rgb(colour).map((v) => ((v / 255 + 0.055) / 1.055) ** 2.4);
   const light = 0.2126 * r + 0.7152 * g + 0.0722 * b;
   return (light + 0.05) / 0.057 > 1.05 / (light + 0.05) ? "#101418" : "#ffffff";
+}
+
+/** The text, or its beginning and "…", in so much room. */
+function fitting(ctx, text, room) {
+  if (ctx.measureText(text).width <= room) return text;
+  let length = text.length;
+  while (length > 1 && ctx.measureText(`${text.slice(0, length)}…`).width > room) length--;
+  return `${text.slice(0, length)}…`;
 }
 
 // ---- a panel of cells ----
@@ -76,11 +90,6 @@ class Panel {
     this.node = make("figure", { class: "mgx-panel" }, this.title, this.canvas);
   }
 
-  /** Room for the names of the rows. */
-  get side() {
-    return this.data.side ?? SIDE;
-  }
-
   show(data) {
     this.data = data;
     this.title.textContent = data.title;
@@ -92,6 +101,8 @@ class Panel {
   measure() {
     const { rows, cols } = this.data;
     const width = this.node.clientWidth || 480;
+    // room for the names of the rows: what they want, but the cells keep more than half
+    this.side = Math.max(SIDE, Math.min(this.data.side ?? SIDE, Math.floor(0.42 * width)));
     const cell = Math.min(this.data.widest ?? 34, (width - this.side - 2) / cols);
     const most = (rows <= 64 ? MAX_HEIGHT_FEW_ROWS : MAX_HEIGHT) / rows;
     const height = Math.min(most, Math.max(Math.min(cell, this.data.tallest ?? 24), this.data.shortest ?? 12));
@@ -104,12 +115,9 @@ class Panel {
     const { rows, cols, value, palette } = this.data;
     const { theme } = this.view;
     const image = new ImageData(cols, rows);
-    const colours = palette.map(rgb);
-    const empty = rgb(theme.empty);
-    for (let i = 0; i < value.length; i++) {
-      const [r, g, b] = value[i] < 0 ? empty : colours[value[i]];
-      image.data.set([r, g, b, 255], i * 4);
-    }
+    const pixels = new Uint32Array(image.data.buffer); // one of four bytes for each cell
+    const colours = Uint32Array.from([theme.empty, ...palette], pixelOf);
+    for (let i = 0; i < value.length; i++) pixels[i] = colours[value[i] < 0 ? 0 : value[i] + 1];
     const small = new OffscreenCanvas(cols, rows);
     small.getContext("2d").putImageData(image, 0, 0);
     this.small = small;
@@ -172,11 +180,24 @@ class Panel {
       return step;
     };
     const stepCols = Math.max(every(w, 30, cols), this.data.colStep ?? 1);
-    for (let c = 0; c < cols; c += stepCols) ctx.fillText(colName(c), this.side + (c + 0.5) * w, HEAD - 6);
+    if (this.data.ticks) this.paintTicks(ctx, this.data.ticks);
+    else for (let c = 0; c < cols; c += stepCols) ctx.fillText(colName(c), this.side + (c + 0.5) * w, HEAD - 6);
     ctx.textAlign = "right";
     ctx.textBaseline = "middle";
     const stepRows = every(h, 14, rows);
-    for (let r = 0; r < rows; r += stepRows) ctx.fillText(rowName(r), this.side - 5, HEAD + (r + 0.5) * h);
+    for (let r = 0; r < rows; r += stepRows) ctx.fillText(fitting(ctx, rowName(r), this.side - 6), this.side - 5, HEAD + (r + 0.5) * h);
+  }
+
+  /** Numbers between the columns, as [column, text], as many as there is room for. */
+  paintTicks(ctx, ticks) {
+    let end = -Infinity;
+    for (const [at, text] of ticks) {
+      const x = this.side + at * this.cell[0];
+      const half = ctx.measureText(text).width / 2;
+      if (x - half < end + 8 || x + half > this.size[0]) continue;
+      ctx.fillText(text, x, HEAD - 6);
+      end = x + half;
+    }
   }
 
   /** Base and highlights: `marks` is {cells, faint}: outlined cells, and whether to dim the rest. */

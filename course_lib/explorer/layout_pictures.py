@@ -1,4 +1,4 @@
-"""The layout views without a browser: their sentence, and their picture as a figure.
+"""The layout views without a browser: their sentence, and their picture as a PNG.
 
 What is computed here with numpy is what the views compute on the client; the tests
 compare both.
@@ -7,18 +7,23 @@ compare both.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from matplotlib.axes import Axes
-from matplotlib.colors import ListedColormap, to_rgb
-from matplotlib.figure import Figure
-from matplotlib.patches import Patch, Rectangle
-from matplotlib.ticker import MaxNLocator
 
 from course_lib.diagnostics import CourseError
-from course_lib.figures import style
+from course_lib.explorer.sheet import (
+    FRAME,
+    INK,
+    MUTED,
+    WIDTH,
+    Sheet,
+    is_light,
+    text_width,
+    wrapped,
+)
 from course_lib.layouts import registers
 from course_lib.layouts.banks import Transfer
 from course_lib.layouts.pipeline import Pipeline
@@ -70,55 +75,96 @@ class Drawing:
     legend: tuple[tuple[str, str], ...]
     stacked: bool = dataclasses.field(default=False, kw_only=True)
 
-    def figure(self) -> Figure:
-        """Both panels side by side, or one above the other; the sentence above."""
+    def png(self) -> bytes:
+        """Both panels side by side, or one above the other, with the sentence and the legend."""
+        lines = wrapped(self.sentence, 12.5, WIDTH - 20)
         rows = max((p.values.shape[0] for p in self.panels if p.numbered), default=0)
-        height = 8.4 if rows > 24 else 4.4
-        fig = Figure(figsize=(style.WIDTH_IN, height), layout="constrained")
-        fig.suptitle(self.sentence, fontsize=9, x=0.01, ha="left", wrap=True)
-        axes = fig.subplots(2, 1) if self.stacked else fig.subplots(1, 2)
-        for ax, panel in zip(axes, self.panels, strict=True):
-            _draw(ax, panel)
-        patches = [Patch(facecolor=colour, label=words) for colour, words in self.legend]
-        fig.legend(handles=patches, loc="outside lower left", ncols=4, fontsize=8, frameon=False)
-        return fig
+        top, body = 14 + 17 * len(lines), 700 if rows > 24 else 330
+        legend = -(-len(self.legend) // _LEGEND_COLUMNS)
+        sheet = Sheet(top + body + 20 * legend + 14)
+        for i, line in enumerate(lines):
+            sheet.text(10, 16 + 17 * i, line, 12.5)
+        for i, panel in enumerate(self.panels):
+            if self.stacked:
+                _draw(sheet, panel, (10, top + i * body / 2, WIDTH - 20, body / 2))
+            else:
+                _draw(sheet, panel, (10 + i * WIDTH / 2, top, WIDTH / 2 - 20, body))
+        draw_legend(sheet, self.legend, top + body + 14)
+        return sheet.png()
 
 
-def _draw(ax: Axes, panel: Panel) -> None:
-    colours = ListedColormap([EMPTY, *panel.palette])
-    shown = panel.values.astype(np.int64) + 1
-    ax.imshow(
-        shown, cmap=colours, vmin=-0.5, vmax=len(panel.palette) + 0.5, aspect="auto",
-        interpolation="nearest",
-    )  # fmt: skip
+_LEGEND_COLUMNS = 4
+_Box = tuple[float, float, float, float]
+
+
+def draw_legend(
+    sheet: Sheet, legend: Sequence[tuple[str, str]], y: float, *, columns: int = _LEGEND_COLUMNS
+) -> None:
+    """Colours and their meanings, in columns, from `y` on."""
+    for i, (colour, words) in enumerate(legend):
+        x, at = 10 + i % columns * (WIDTH - 10) / columns, y + 20 * (i // columns)
+        sheet.box(x, at - 6, 18, 12, colour, "#c8ced4")
+        sheet.text(x + 24, at, words, 11)
+
+
+def _draw(sheet: Sheet, panel: Panel, box: _Box) -> None:
+    """A panel in a box: title above, ticks and what they count on the left and below."""
+    x, y, w, h = box
+    rows, columns = panel.values.shape
+    names = max((text_width(name, 9.5) for name in panel.row_names), default=0.0)
+    left = x + max(46.0, names + 10)
+    cells = left, y + 26, x + w - left, h - 26 - 38
+    size = min(12.5, 12.5 * w / text_width(panel.title, 12.5))
+    sheet.text(min(left, x + w - text_width(panel.title, size)), y + 12, panel.title, size)
+    sheet.matrix(*cells, panel.values.astype(np.int64) + 1, (EMPTY, *panel.palette))
+    high, wide = cells[3] / rows, cells[2] / columns
     if panel.numbered:
-        _write_labels(ax, panel)
-    if panel.marked is not None:
-        for r, c in np.argwhere(panel.marked).tolist():
-            corner = (c - 0.5, r - 0.5)
-            ax.add_patch(
-                Rectangle(corner, 1, 1, facecolor="none", edgecolor="#c2185b", linewidth=1.5)
-            )
-    ax.set_title(panel.title, fontsize=9, loc="left")
-    ax.set_xlabel(panel.columns_are, fontsize=8)
-    ax.set_ylabel(panel.rows_are, fontsize=8)
-    ax.tick_params(labelsize=7)
-    for axis in (ax.xaxis, ax.yaxis):
-        axis.set_major_locator(MaxNLocator(integer=True))
-    if panel.row_names:
-        ax.set_yticks(range(len(panel.row_names)), panel.row_names)
-    if panel.step != 1:
-        ax.xaxis.set_major_formatter(lambda at, _: f"{panel.origin + at * panel.step:.0f}")
+        _write_labels(sheet, panel, (*cells[:2], wide, high))
+    for r, c in np.argwhere(panel.marked).tolist() if panel.marked is not None else ():
+        sheet.box(left + c * wide, cells[1] + r * high, wide, high, edge="#c2185b")
+    sheet.box(*cells, edge=FRAME)
+    _draw_ticks(sheet, panel, cells)
 
 
-def _write_labels(ax: Axes, panel: Panel) -> None:
+def _draw_ticks(sheet: Sheet, panel: Panel, cells: _Box) -> None:
+    x, y, w, h = cells
+    rows, columns = panel.values.shape
+    names = panel.row_names or tuple(map(str, range(rows)))
+    for r in range(0, rows, 1 if panel.row_names else _every(rows, 10)):
+        sheet.text(x - 5, y + (r + 0.5) * h / rows, names[r], 9.5, anchor="rm")
+    for at, words in _column_ticks(panel, columns):
+        sheet.text(x + at * w / columns, y + h + 10, words, 9.5, anchor="mm")
+    sheet.text(x + w / 2, y + h + 26, panel.columns_are, 11, ink=MUTED, anchor="mm")
+    if panel.rows_are:
+        sheet.upright(x - 36, y + h / 2, panel.rows_are, 11)
+
+
+def _column_ticks(panel: Panel, columns: int) -> list[tuple[float, str]]:
+    """Where numbers stand below the columns: in a column's middle, or at a time's beginning."""
+    if panel.step == 1:
+        return [(c + 0.5, f"{panel.origin + c:g}") for c in range(0, columns, _every(columns, 8))]
+    span = columns * panel.step
+    power = 10.0 ** math.floor(math.log10(span / 8))
+    step = next(f * power for f in (1, 2, 5, 10) if f * power >= span / 8)
+    first, last = math.ceil(panel.origin / step), math.floor((panel.origin + span) / step)
+    ticks = (n * step for n in range(first, last + 1))
+    return [((t - panel.origin) / panel.step, f"{t:,.0f}") for t in ticks]
+
+
+def _every(count: int, most: int) -> int:
+    """A power of two that leaves at most `most` of `count` ticks."""
+    return int(1 << max(0, math.ceil(math.log2(count / most))))
+
+
+def _write_labels(sheet: Sheet, panel: Panel, first: _Box) -> None:
+    """Numbers in the cells, of which `first` is the first."""
     assert panel.labels is not None
-    size = min(7.0, 440 / panel.labels.shape[0])
+    x, y, w, h = first
+    size = min(9.5, 0.85 * h)
+    inks = [INK, *(INK if is_light(colour) else "white" for colour in panel.palette)]
     for (r, c), number in np.ndenumerate(panel.labels):
-        value = int(panel.values[r, c])
-        light = value < 0 or sum(to_rgb(panel.palette[value])) > 1.4
-        ink = "black" if light else "white"
-        ax.text(c, r, str(number), fontsize=size, color=ink, ha="center", va="center")
+        ink = inks[int(panel.values[r, c]) + 1]
+        sheet.text(x + (c + 0.5) * w, y + (r + 0.5) * h, str(number), size, ink=ink, anchor="mm")
 
 
 def ramp(count: int) -> tuple[str, ...]:
@@ -267,7 +313,7 @@ def bank_view(name: str, ref: SmemRef, *, front: int, arch: str = "sm_90a") -> D
     table = np.full(int(words.max()) + 1, -1, np.int64)
     table[list(by_word)] = list(by_word.values())
     title = "Each bank gives one word at a time"
-    left = Panel(title, turns, CONFLICT_COLOURS, "bank", "turn")
+    left = Panel(title, turns, CONFLICT_COLOURS, "bank", "turn", origin=1)
     right = memory_panel(ref, table[words], CONFLICT_COLOURS)
     turned = transfer.form == "column"
     meanings = (
@@ -303,7 +349,7 @@ def tmem_view(refs: Sequence[TmemRef], *, shown: int = 0) -> Drawing:
     meanings = (
         *(f"warp {w} only" for w in range(4)),
         "allocated, not used",
-        *(("of another array", "of another") if len(refs) > 1 else ()),
+        *(("of another array", "of the one next to that") if len(refs) > 1 else ()),
     )
     right = Panel(title, memory, palette, "lane", "column")
     legend = tuple(zip(palette, meanings, strict=False))
@@ -340,7 +386,8 @@ def pipeline_view(pipeline: Pipeline, *, work: str = "MMA") -> Drawing:
     right = Panel(
         f"Loads issued, and {_plural(work)}", units, palette, f"0: TMA, 1: {work}", "time"
     )
-    meanings = ("loading", "full, waits", "being computed on")
+    used = "being computed on" if work == "MMA" else f"in the {work}"
+    meanings = ("loading", "full, waits", used)
     return Drawing(
         pipeline.summary(work=work), (left, right), tuple(zip(palette, meanings, strict=True))
     )

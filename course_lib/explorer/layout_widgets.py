@@ -16,12 +16,11 @@ from typing import Any
 
 import anywidget
 import traitlets
-from matplotlib.figure import Figure
 
-from course_lib import figures
 from course_lib.diagnostics import CourseError
 from course_lib.explorer import layout_pictures as pictures
 from course_lib.explorer.bundle import FOLDER, bundle
+from course_lib.explorer.sheet import WIDTH
 from course_lib.layouts.pipeline import Pipeline
 from course_lib.layouts.smem import SmemRef
 from course_lib.layouts.tiling import listed
@@ -40,8 +39,6 @@ __all__ = [
     "tmem",
 ]
 
-_PICTURE_PX = 760
-
 
 class LayoutView(anywidget.AnyWidget):
     """What the layout views share: a repr, and a picture for where there is no JavaScript."""
@@ -55,10 +52,6 @@ class LayoutView(anywidget.AnyWidget):
           CourseError: the settings do not fit together; says what would.
         """
         raise NotImplementedError
-
-    def figure(self) -> Figure:
-        """What is shown now, as a matplotlib figure."""
-        return self.drawing().figure()
 
     def __repr__(self) -> str:
         """What the view shows, in a sentence: the same for the same settings."""
@@ -74,13 +67,13 @@ class LayoutView(anywidget.AnyWidget):
             return None
         data, metadata = dict(shown[0]), dict(shown[1])
         try:
-            picture = figures.png(self.figure())
+            picture = self.drawing().png()
         except CourseError:
             return data, metadata  # a state that does not fit has a sentence and no picture
         data["image/png"] = base64.b64encode(picture).decode("ascii")
         metadata |= {
             "needs_background": "light",
-            "image/png": {"width": _PICTURE_PX, "alt": repr(self)},
+            "image/png": {"width": WIDTH, "alt": repr(self)},
         }
         return data, metadata
 

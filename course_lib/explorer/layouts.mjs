@@ -99,10 +99,12 @@ export function tileCosts(count, spread) {
   if (spread < 0) {
     throw new Error(`spread = ${spread} is negative: 0 stands for tiles that cost the same.`);
   }
-  const mixed = (i) => [[2654435761, 15], [2246822519, 13]].reduce((value, [factor, shift]) => {
-    const next = Math.imul(value, factor) >>> 0;
-    return (next ^ (next >>> shift)) >>> 0;
-  }, i + 1);
+  if (!spread) return new Array(count).fill(1);
+  const mixed = (i) => {
+    const once = Math.imul(i + 1, 2654435761);
+    const twice = Math.imul(once ^ (once >>> 15), 2246822519);
+    return (twice ^ (twice >>> 13)) >>> 0;
+  };
   return range(count).map((i) => 1 + (spread / 100) * (mixed(i) / 2 ** 32));
 }
 
@@ -167,27 +169,51 @@ export function inputBytes(mm, touched) {
 
 // ---- the L2 model ----
 
-/** A fully associative cache that evicts what was used longest ago. A Map keeps its order. */
+const [HIT, COMPULSORY, CAPACITY] = [0, 1, 2];
+
+/**
+ * A fully associative cache that evicts what was used longest ago. Keys are numbers below
+ * `keys`, in a ring from the oldest to the newest, whose beginning and end is `keys` itself.
+ */
 class Lru {
-  constructor(capacityBytes) {
+  constructor(capacityBytes, keys) {
     this.free = capacityBytes;
-    this.held = new Map();
+    this.end = keys;
+    this.newer = new Int32Array(keys + 1).fill(keys);
+    this.older = new Int32Array(keys + 1).fill(keys);
+    this.size = new Float64Array(keys); // of what is held, 0 of all else
+    this.seen = new Uint8Array(keys); // whether it was ever held
   }
 
-  /** Whether `key` is held; it is afterwards, if `size` bytes fit at all. */
-  hit(key, size) {
-    if (this.held.delete(key)) {
-      this.held.set(key, size);
-      return true;
-    }
-    this.held.set(key, size);
+  /** Asks for `key`, which is held afterwards if `size` bytes fit at all: HIT, COMPULSORY or CAPACITY. */
+  ask(key, size) {
+    const { newer, older, end } = this;
+    const held = this.size[key] > 0;
+    if (held) this.unlink(key);
+    const last = older[end];
+    newer[last] = key;
+    older[key] = last;
+    newer[key] = end;
+    older[end] = key;
+    if (held) return HIT;
+    this.size[key] = size;
     this.free -= size;
-    while (this.free < 0) {
-      const [oldest, freed] = this.held.entries().next().value;
-      this.held.delete(oldest);
-      this.free += freed;
-    }
-    return false;
+    while (this.free < 0) this.evict(newer[end]);
+    if (this.seen[key]) return CAPACITY;
+    this.seen[key] = 1;
+    return COMPULSORY;
+  }
+
+  evict(key) {
+    this.unlink(key);
+    this.free += this.size[key];
+    this.size[key] = 0;
+  }
+
+  unlink(key) {
+    const { newer, older } = this;
+    newer[older[key]] = newer[key];
+    older[newer[key]] = older[key];
   }
 }
 
@@ -207,10 +233,10 @@ export function l2Run(mm, waveList, l2Bytes, countC = false) {
         `${fits} with a larger tile_k, or fewer tiles.`,
     );
   }
-  const cache = new Lru(l2Bytes);
-  const seen = new Set();
+  const keys = mm.m * mm.k + mm.k * mm.n + mm.m * mm.n;
+  const cache = new Lru(l2Bytes, keys);
   return waveList.map((tiles) => {
-    const traffic = waveTraffic(mm, tiles, cache, seen, countC);
+    const traffic = waveTraffic(mm, tiles, cache, countC);
     return { traffic, ...contents(mm, cache) };
   });
 }
@@ -220,40 +246,36 @@ function contents(mm, cache) {
   const heldB = new Array(mm.n).fill(0);
   const bBase = mm.m * mm.k;
   const cBase = bBase + mm.k * mm.n;
-  for (const key of cache.held.keys()) {
+  for (let key = cache.newer[cache.end]; key !== cache.end; key = cache.newer[key]) {
     if (key < bBase) heldA[Math.floor(key / mm.k)] += 1;
     else if (key < cBase) heldB[(key - bBase) % mm.n] += 1;
   }
   return { held_a: heldA, held_b: heldB };
 }
 
-function waveTraffic(mm, tiles, cache, seen, countC) {
+function waveTraffic(mm, tiles, cache, countC) {
   const { a_tile_bytes, b_tile_bytes, c_tile_bytes } = sizes(mm);
   const bBase = mm.m * mm.k; // keys: A's tiles, then B's, then C's
   const cBase = bBase + mm.k * mm.n;
-  const t = emptyTraffic();
-  const request = (key, size) => {
-    if (cache.hit(key, size)) {
-      t.hits += 1;
-      t.hit_bytes += size;
-    } else if (seen.has(key)) {
-      t.capacity += 1;
-      t.capacity_bytes += size;
-    } else {
-      seen.add(key);
-      t.compulsory += 1;
-      t.compulsory_bytes += size;
-    }
-  };
+  const [ofA, ofB] = [new Int32Array(3), new Int32Array(3)]; // how many were HIT, ...
   for (let ki = 0; ki < mm.k; ki++) {
-    for (const [mi, ni] of tiles) {
-      request(mi * mm.k + ki, a_tile_bytes);
-      request(bBase + ki * mm.n + ni, b_tile_bytes);
+    for (let i = 0; i < tiles.length; i++) {
+      const tile = tiles[i];
+      ofA[cache.ask(tile[0] * mm.k + ki, a_tile_bytes)]++;
+      ofB[cache.ask(bBase + ki * mm.n + tile[1], b_tile_bytes)]++;
     }
   }
-  if (countC) for (const [mi, ni] of tiles) cache.hit(cBase + mi * mm.n + ni, c_tile_bytes);
-  t.written_bytes = tiles.length * c_tile_bytes;
-  return t;
+  if (countC) for (const [mi, ni] of tiles) cache.ask(cBase + mi * mm.n + ni, c_tile_bytes);
+  const bytes = (kind) => ofA[kind] * a_tile_bytes + ofB[kind] * b_tile_bytes;
+  return {
+    hits: ofA[HIT] + ofB[HIT],
+    compulsory: ofA[COMPULSORY] + ofB[COMPULSORY],
+    capacity: ofA[CAPACITY] + ofB[CAPACITY],
+    hit_bytes: bytes(HIT),
+    compulsory_bytes: bytes(COMPULSORY),
+    capacity_bytes: bytes(CAPACITY),
+    written_bytes: tiles.length * c_tile_bytes,
+  };
 }
 
 export function emptyTraffic() {
@@ -296,7 +318,9 @@ export function withCommas(number) {
 }
 
 export function range(count) {
-  return Array.from({ length: count }, (_, i) => i);
+  const all = new Array(count); // Array.from with a function takes several times as long
+  for (let i = 0; i < count; i++) all[i] = i;
+  return all;
 }
 
 function listed(words) {

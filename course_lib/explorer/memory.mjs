@@ -214,16 +214,21 @@ export function memoryMap(ref) {
   const plain = new Int32Array(size);
   const phase = new Uint8Array(size);
   const at = new Int32Array(size);
-  const last = shape.length - 1;
-  const index = new Array(shape.length).fill(0);
-  for (let element = 0; element < size; element++) {
-    let offset = 0;
-    for (let axis = 0; axis <= last; axis++) offset += perAxis[axis][index[axis]];
-    plain[element] = offset * ref.bits;
-    phase[element] = swizzlePhase(plain[element] >> 3, ref.swizzle);
-    bits[element] = plain[element] ^ (phase[element] << 7);
-    at[bits[element] / ref.bits] = element;
-    for (let axis = last; axis >= 0 && ++index[axis] === shape[axis]; axis--) index[axis] = 0;
+  const inner = perAxis.pop();
+  const outer = perAxis.reduce((all, part) => all.flatMap((from) => Array.from(part, (by) => from + by)), [0]);
+  const phases = ref.swizzle ? ref.swizzle / 16 - 1 : 0;
+  const chunk = 128 / ref.bits; // elements of 16 bytes
+  let element = 0;
+  for (let r = 0; r < outer.length; r++) {
+    for (let c = 0; c < inner.length; c++, element++) {
+      const slot = outer[r] + inner[c];
+      const flat = slot * ref.bits;
+      const xor = (flat >> 10) & phases; // swizzlePhase, of an address in bits
+      plain[element] = flat;
+      phase[element] = xor;
+      bits[element] = flat ^ (xor << 7);
+      at[slot ^ (xor * chunk)] = element;
+    }
   }
   return { shape, size, bits, plain, phase, at };
 }
@@ -539,14 +544,12 @@ function tiledElements(layout, shape) {
   const vector = vectorLength(layout);
   const step = strides[strides.length + layout.vector_dim];
   const elements = new Int32Array(THREADS * register.length * vector);
+  const threads = warp.flatMap((fromWarp) => lane.map((fromLane) => fromWarp + fromLane));
   let place = 0;
-  for (const fromWarp of warp) {
-    for (const fromLane of lane) {
-      for (const fromRegister of register) {
-        for (let i = 0; i < vector; i++) {
-          elements[place++] = fromWarp + fromLane + fromRegister + i * step;
-        }
-      }
+  for (let thread = 0; thread < threads.length; thread++) {
+    for (let r = 0; r < register.length; r++) {
+      const first = threads[thread] + register[r];
+      for (let i = 0; i < vector; i++) elements[place++] = first + i * step;
     }
   }
   return { registers: register.length, vector, elements };
@@ -564,9 +567,10 @@ export function layoutHolders(layout, shape, held = layoutElements(layout, shape
   const replication = held.elements.length / size;
   const places = new Int32Array(held.elements.length);
   const filled = new Int32Array(size);
-  held.elements.forEach((element, place) => {
+  for (let place = 0; place < held.elements.length; place++) {
+    const element = held.elements[place];
     places[element * replication + filled[element]++] = place;
-  });
+  }
   return { replication, places };
 }
 
@@ -733,10 +737,11 @@ function offsetsOf({ registers, vector, elements }, places) {
 /** 0 where a register's elements are neighbours, else how far they are apart, in bits. */
 function distance(places, { vector, elements }, step) {
   let worst = 0;
-  for (let p = 0; p < elements.length; p++) {
-    if (p % vector === 0) continue;
-    const by = places[elements[p]] - places[elements[p - 1]];
-    if (by !== step) worst = Math.max(worst, Math.abs(by));
+  for (let first = 0; first < elements.length; first += vector) {
+    for (let p = first + 1; p < first + vector; p++) {
+      const by = places[elements[p]] - places[elements[p - 1]];
+      if (by !== step) worst = Math.max(worst, Math.abs(by));
+    }
   }
   return worst;
 }
@@ -760,7 +765,10 @@ function vectorWords(registers, laneBytes, offsets) {
 /** Whether each four lanes in a row hold 16 neighbouring bytes, 4 bytes each. */
 function isRows(offsets, laneBytes) {
   if (laneBytes !== 4) return false;
-  return offsets.every((byte, i) => (i % 4 ? byte === offsets[i - 1] + 4 : byte % 16 === 0));
+  for (let i = 0; i < offsets.length; i++) {
+    if (i % 4 ? offsets[i] !== offsets[i - 1] + 4 : offsets[i] % 16) return false;
+  }
+  return true;
 }
 
 /** How stmatrix.trans moves the registers, or null: see layouts/matrices.py. */
@@ -828,18 +836,26 @@ function checkVector(vector, bits) {
 
 function degreesOf({ turns, fronts, lanes, perSlot, words }) {
   const degrees = new Uint8Array(WARPS * turns * fronts);
-  const asked = Array.from({ length: BANKS }, () => []);
+  const wide = lanes * perSlot; // words of a wavefront
+  const asked = new Int32Array(BANKS * wide); // for each bank, the different words so far
+  const count = new Int32Array(BANKS);
   let wavefronts = 0;
   let degree = 0;
   for (let front = 0; front < degrees.length; front++) {
-    for (const bank of asked) bank.length = 0;
-    for (let i = front * lanes * perSlot; i < (front + 1) * lanes * perSlot; i++) {
-      const bank = asked[words[i] % BANKS];
-      if (!bank.includes(words[i])) bank.push(words[i]);
+    count.fill(0);
+    let most = 0;
+    for (let i = front * wide; i < (front + 1) * wide; i++) {
+      const bank = words[i] % BANKS;
+      const end = bank * wide + count[bank];
+      let k = bank * wide;
+      while (k < end && asked[k] !== words[i]) k++;
+      if (k < end) continue; // a broadcast
+      asked[k] = words[i];
+      if (++count[bank] > most) most = count[bank];
     }
-    degrees[front] = asked.reduce((most, bank) => Math.max(most, bank.length), 0);
-    wavefronts += degrees[front];
-    degree = Math.max(degree, degrees[front]);
+    degrees[front] = most;
+    wavefronts += most;
+    if (most > degree) degree = most;
   }
   return { degrees, degree, wavefronts, least: degrees.length };
 }

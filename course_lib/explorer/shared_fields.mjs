@@ -43,9 +43,7 @@ export function memoryPanel(ref, map, value, palette, label) {
   const cols = (ROW_BYTES * 8) / ref.bits;
   const rows = Math.ceil((map.size * ref.bits) / 8 / ROW_BYTES);
   const shown = new Int16Array(rows * cols).fill(-1);
-  map.at.forEach((element, slot) => {
-    shown[slot] = value[element];
-  });
+  for (let slot = 0; slot < map.size; slot++) shown[slot] = value[map.at[slot]];
   return {
     title: "Shared memory, in rows of 128 bytes",
     rows, cols, value: shown, palette,

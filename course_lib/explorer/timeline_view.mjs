@@ -56,7 +56,7 @@ function studyTimeline(state) {
     if (line >= 0) fill(grids[1], line, first, last, kind, i);
   }
   const shared = {
-    cols: BINS, palette: COLOURS5, colTitle: "cycles", colName: (c) => String(Math.round(from + c * width)),
+    cols: BINS, palette: COLOURS5, colTitle: "cycles", ticks: roundTimes(from, to, width),
     tallest: 20, shortest: 14, side: ROOM_FOR_CODE, plain: true, // one above the other: the same times
   };
   return {
@@ -70,6 +70,15 @@ function studyTimeline(state) {
     legend: KINDS5.map((_, i) => [COLOURS5[i], MEANINGS5[i]]),
     sentence: sentenceOfTimeline(data), table: busyOf(data), code: "",
   };
+}
+
+/** About eight round numbers of cycles, as [column, text]. */
+function roundTimes(from, to, width) {
+  const power = 10 ** Math.floor(Math.log10((to - from) / 8));
+  const step = [1, 2, 5, 10].map((f) => f * power).find((s) => s >= (to - from) / 8);
+  const first = Math.ceil(from / step);
+  return Array.from({ length: Math.floor(to / step) - first + 1 }, (_, i) => (first + i) * step)
+    .map((time) => [(time - from) / width, withThousands(time)]);
 }
 
 function gridOf(rows) {

@@ -44,7 +44,7 @@ function studyTmem(state) {
     rows: 128, cols: TMEM_COLUMNS, value: memoryOf(s, allocated), palette: PALETTE7, blocks: [32, 128],
     rowTitle: "lane", colTitle: "column", rowName: String, colName: String,
   };
-  const others = refs.length > 1 ? [[PALETTE7[OTHER], "of another array"], [PALETTE7[OTHER + 1], "of another"]] : [];
+  const others = refs.length > 1 ? [[PALETTE7[OTHER], "of another array"], [PALETTE7[OTHER + 1], "of the one next to that"]] : [];
   return {
     ...s, used, end, allocated, panels: [left, right],
     legend: [...PALETTE7.slice(0, 4).map((c, w) => [c, `lanes ${32 * w} to ${32 * w + 31}: warp ${w} only`]),

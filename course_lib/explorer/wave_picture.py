@@ -7,20 +7,15 @@ import functools
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.colors import to_rgb
-from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
-from course_lib import figures
 from course_lib.diagnostics import CourseError
-from course_lib.figures import style
+from course_lib.explorer.sheet import INK, MUTED, WIDTH, Sheet, text_width, wrapped
 from course_lib.layouts import grid
 from course_lib.layouts.units import bytes_in_words
 
 _NOW, _DONE, _LATER, _IN_L2 = "#0072b2", "#bcd9ec", "#eceff2", "#7d3c73"
 _A, _B = "#e69f00", "#009e73"
-_BAND_IN, _MARGIN_IN, _TEXT_IN = 0.7, 0.3, 1.2
+_BAND, _MARGIN, _ROOM_FOR_EDGES = 70, 30, 6  # CSS pixels
 
 
 _ROOMY = grid.residency()
@@ -162,95 +157,82 @@ def _count(number: int, noun: str) -> str:
 
 
 def png(study: Study, wave: int) -> bytes:
-    """The picture of a wave as a PNG."""
-    return figures.png(draw(study, wave))
-
-
-def draw(study: Study, wave: int) -> Figure:
-    """A, B and C with the tiles of one wave marked, and the numbers below."""
+    """A, B and C with the tiles of one wave marked, and the numbers below, as a PNG."""
     mm = study.matmul
-    side = min(0.4, (style.WIDTH_IN - _BAND_IN - 3 * _MARGIN_IN) / mm.n, 4.5 / mm.m)
-    height = _BAND_IN + 3 * _MARGIN_IN + side * mm.m + _TEXT_IN
-    fig = Figure(figsize=(style.WIDTH_IN, height))
-    ax = fig.add_axes((0, 0, 1, 1))
-    ax.axis("off")
-    corner = (_MARGIN_IN * 2 + _BAND_IN, _MARGIN_IN * 2 + _BAND_IN)
-    _draw_c(ax, study, wave, corner, side)
-    ax.set_xlim(0, style.WIDTH_IN)  # imshow zooms in on what it draws
-    ax.set_ylim(height, 0)  # downwards, as matrices are read
-    _draw_bands(ax, study, wave, corner, side)
-    _draw_text(ax, study, wave, corner[1] + side * mm.m + 0.2)
-    return fig
+    side = min(40.0, (WIDTH - _BAND - 3 * _MARGIN) / mm.n, 450 / mm.m)
+    corner = 2 * _MARGIN + _BAND
+    text = [
+        line
+        for full in study.text(wave).splitlines()
+        for line in wrapped(full.strip(), 12.5, WIDTH - 40)
+    ]
+    sheet = Sheet(corner + side * mm.m + 40 + 23 * len(text) + 12)
+    _draw_c(sheet, study, wave, corner, side)
+    _draw_bands(sheet, study, wave, corner, side)
+    top = corner + side * mm.m + 20
+    _draw_legend(sheet, study, top)
+    for i, line in enumerate(text):
+        sheet.text(_MARGIN, top + 32 + 23 * i, line, 12.5)
+    return sheet.png()
 
 
-def _draw_c(ax: Axes, study: Study, wave: int, corner: tuple[float, float], side: float) -> None:
+def _draw_c(sheet: Sheet, study: Study, wave: int, corner: float, side: float) -> None:
     mm = study.matmul
-    pixels = np.zeros((mm.m, mm.n, 3))
+    colours = np.zeros((mm.m, mm.n), np.int64)
     for w, tiles in enumerate(study.waves):
-        fill = to_rgb(_NOW if w == wave else _DONE if w < wave else _LATER)
-        pixels[tiles[:, 0], tiles[:, 1]] = fill
-        for place, (mi, ni) in enumerate(tiles.tolist()):
-            number = w * study.concurrent + place
+        colours[tiles[:, 0], tiles[:, 1]] = 0 if w == wave else 1 if w < wave else 2
+    size = min(12.5, side * 0.39, side / (0.75 * len(str(_last_block(study)))))
+    if side < _ROOM_FOR_EDGES:
+        sheet.matrix(corner, corner, mm.n * side, mm.m * side, colours, (_NOW, _DONE, _LATER))
+        return
+    for (mi, ni), colour in np.ndenumerate(colours):
+        fill = (_NOW, _DONE, _LATER)[colour]
+        sheet.box(corner + ni * side, corner + mi * side, side, side, fill, "white")
+    if size >= 5.5:
+        for number, (mi, ni) in enumerate(np.concatenate(study.waves).tolist()):
             block = int(study.assignment.worker[number]) if study.persistent else number
-            size = min(9.0, side * 28, side * 72 / (0.75 * len(str(block))))
-            if size < 4:
-                continue
-            ink = "white" if w == wave else style.INK if w < wave else style.MUTED
-            xy = (corner[0] + (ni + 0.5) * side, corner[1] + (mi + 0.5) * side)
-            _text(ax, *xy, str(block), size, color=ink, ha="center")
-    right, bottom = corner[0] + mm.n * side, corner[1] + mm.m * side
-    ax.imshow(pixels, extent=(corner[0], right, bottom, corner[1]), aspect="auto")
-    if side > 0.03:
-        xs, ys = corner[0] + side * np.arange(mm.n), corner[1] + side * np.arange(mm.m)
-        ax.vlines(xs, corner[1], bottom, colors="white", linewidth=0.5)
-        ax.hlines(ys, corner[0], right, colors="white", linewidth=0.5)
+            ink = ("white", INK, MUTED)[colours[mi, ni]]
+            at = corner + (ni + 0.5) * side, corner + (mi + 0.5) * side
+            sheet.text(*at, str(block), size, ink=ink, anchor="mm")
 
 
-def _draw_bands(
-    ax: Axes, study: Study, wave: int, corner: tuple[float, float], side: float
-) -> None:
+def _last_block(study: Study) -> int:
+    tiles = study.matmul.m * study.matmul.n
+    return min(tiles, study.concurrent) - 1 if study.persistent else tiles - 1
+
+
+def _draw_bands(sheet: Sheet, study: Study, wave: int, corner: float, side: float) -> None:
     mm = study.matmul
     touched = [set(study.waves[wave][:, axis].tolist()) for axis in (0, 1)]
     held_a, held_b = study.contents(wave)
-    strip = min(0.06, side / 4)
+    strip, edge = min(6, side / 4), "white" if side >= _ROOM_FOR_EDGES else ""
     for mi in range(mm.m):
-        y = corner[1] + mi * side
-        fill = _A if mi in touched[0] else _LATER
-        ax.add_patch(_tile(_MARGIN_IN, y, _BAND_IN, side, fill))
-        share = held_a[mi] / mm.k
-        ax.add_patch(_tile(_MARGIN_IN, y + side - strip, _BAND_IN * share, strip, _IN_L2))
+        y = corner + mi * side
+        sheet.box(_MARGIN, y, _BAND, side, _A if mi in touched[0] else _LATER, edge)
+        sheet.box(_MARGIN, y + side - strip, _BAND * held_a[mi] / mm.k, strip, _IN_L2)
     for ni in range(mm.n):
-        x = corner[0] + ni * side
-        fill = _B if ni in touched[1] else _LATER
-        ax.add_patch(_tile(x, _MARGIN_IN, side, _BAND_IN, fill))
-        share = held_b[ni] / mm.k
-        ax.add_patch(_tile(x + side - strip, _MARGIN_IN, strip, _BAND_IN * share, _IN_L2))
-    _text(ax, _MARGIN_IN, corner[1] - 0.12, "A", 10)
-    _text(ax, corner[0], _MARGIN_IN - 0.12, "B", 10)
-    _text(ax, corner[0] - 0.2, corner[1] - 0.12, "C", 10)
+        x = corner + ni * side
+        sheet.box(x, _MARGIN, side, _BAND, _B if ni in touched[1] else _LATER, edge)
+        share = _BAND * held_b[ni] / mm.k
+        sheet.box(x + side - strip, _MARGIN, strip, share, _IN_L2)
+    for x, y, name in (
+        (_MARGIN, corner - 12, "A"),
+        (corner, _MARGIN - 12, "B"),
+        (corner - 20, corner - 12, "C"),
+    ):
+        sheet.text(x, y, name, 14)
 
 
-def _draw_text(ax: Axes, study: Study, wave: int, top: float) -> None:
+def _draw_legend(sheet: Sheet, study: Study, y: float) -> None:
     word = "step" if study.persistent else "wave"
-    legend = (
+    x: float = _MARGIN
+    for colour, words in (
         (_NOW, f"computed in this {word}"),
         (_DONE, "before it"),
         (_A, "rows of A it reads"),
         (_B, "columns of B it reads"),
         (_IN_L2, "strip: share in L2 after it"),
-    )
-    for i, (colour, words) in enumerate(legend):
-        x = _MARGIN_IN + (0, 1.65, 2.6, 4.1, 5.8)[i] * 0.98
-        ax.add_patch(_tile(x, top - 0.06, 0.12, 0.12, colour))
-        _text(ax, x + 0.17, top, words, 7.5, color=style.MUTED)
-    for i, line in enumerate(study.text(wave).splitlines()):
-        _text(ax, _MARGIN_IN, top + 0.32 + 0.23 * i, line.strip(), 9)
-
-
-def _tile(x: float, y: float, w: float, h: float, fill: str) -> Rectangle:
-    return Rectangle((x, y), w, h, facecolor=fill, edgecolor="white", linewidth=0.5)
-
-
-def _text(ax: Axes, x: float, y: float, words: str, size: float, **font: str) -> None:
-    settings: dict[str, Any] = {**style.FONT, "va": "center", "ha": "left", **font}
-    ax.text(x, y, words, fontsize=size, **settings)
+    ):
+        sheet.box(x, y - 6, 12, 12, colour)
+        sheet.text(x + 17, y, words, 10.5, ink=MUTED)
+        x += 17 + text_width(words, 10.5) + 14

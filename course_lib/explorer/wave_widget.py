@@ -14,11 +14,11 @@ from typing import Any
 
 import anywidget
 import traitlets
-from matplotlib.figure import Figure
 
 from course_lib.diagnostics import CourseError
 from course_lib.explorer import wave_picture
 from course_lib.explorer.bundle import FOLDER, bundle
+from course_lib.explorer.sheet import WIDTH
 from course_lib.layouts import grid
 
 __all__ = ["Waves", "waves"]
@@ -26,8 +26,6 @@ __all__ = ["Waves", "waves"]
 MIB = 2**20
 MAX_SIDE = 256
 """Tiles along M or N that the picture can still tell apart."""
-
-_PICTURE_PX = 760
 
 
 class Waves(anywidget.AnyWidget):
@@ -109,10 +107,6 @@ class Waves(anywidget.AnyWidget):
             count_c=self.count_c,
         )
 
-    def figure(self) -> Figure:
-        """The wave that is shown, as a matplotlib figure."""
-        return wave_picture.draw(self.study(), self._wave())
-
     def _wave(self) -> int:
         return max(0, min(len(self.study().waves) - 1, self.wave))
 
@@ -136,7 +130,7 @@ class Waves(anywidget.AnyWidget):
         data["image/png"] = base64.b64encode(picture).decode("ascii")
         metadata |= {
             "needs_background": "light",
-            "image/png": {"width": _PICTURE_PX, "alt": repr(self)},
+            "image/png": {"width": WIDTH, "alt": repr(self)},
         }
         return data, metadata
 

@@ -49,7 +49,7 @@ export function study(state) {
     quant: quantization(order.length, state.concurrent),
     least_bytes: a_bytes + b_bytes,
     all: totalTraffic(run.map((w) => w.traffic)),
-    row_major: totalTraffic(rowMajorRun(mm, state).map((w) => w.traffic)),
+    row_major: totalTraffic((state.order === "row-major" ? run : rowMajorRun(mm, state)).map((w) => w.traffic)),
   };
 }
 
@@ -356,11 +356,12 @@ const PLAIN_SIDE = 5; // CSS pixels: below, a tile is a dot without a border
 function paintPlainC(ctx, g, s, wave, colours) {
   const { m, n, concurrent } = s.state;
   const [now, done, later] = [colours.now, colours.done, colours.later].map((colour) =>
-    [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16)));
+    [1, 3, 5].reduce((all, at, i) => all | (parseInt(colour.slice(at, at + 2), 16) << (8 * i)), 255 << 24));
   const image = new ImageData(n, m);
+  const pixels = new Uint32Array(image.data.buffer); // little-endian: red lies first
   s.order.forEach(([mi, ni], i) => {
     const its = Math.floor(i / concurrent);
-    image.data.set([...(its === wave ? now : its < wave ? done : later), 255], (mi * n + ni) * 4);
+    pixels[mi * n + ni] = its === wave ? now : its < wave ? done : later;
   });
   const small = new OffscreenCanvas(n, m);
   small.getContext("2d").putImageData(image, 0, 0);

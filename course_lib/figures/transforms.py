@@ -7,6 +7,8 @@ Programming Guide, "Shared Memory" (32 banks of 4 bytes).
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -44,14 +46,16 @@ def tiles_in_memory(
     label(ax, (2, 11), "physical: one line of memory", size=10.5, ha="left", weight="bold")
     pitch = 72 / (down * across)
     for t in range(down * across):
-        box(ax, (2 + t * pitch, 4.4, pitch - 0.5, 4.4), f"tile {t}", fill=_colour(t), size=9.5)
-    text = f"low addresses; each tile is {tile[0]} rows of {tile[1]} elements in one piece"
+        _tile_in_memory(ax, (2 + t * pitch, 4.4, pitch - 0.5, 4.4), t, tile[0])
+    text = (
+        f"low addresses; each tile is {tile[0]} rows of {tile[1]} elements in one piece, row by row"
+    )
     label(ax, (2, 2.2), text, size=9, ha="left", color=style.MUTED)
     fig.set_label(
         f"A matrix of {rows} x {columns} is cut into tiles of {tile[0]} x {tile[1]}, numbered row "
         f"by row. In memory the tiles lie one after the other: {_sequence(down * across)}. Each "
-        "tile is stored whole before the next begins, so that the right half of the matrix's first "
-        "row comes after the whole left tile."
+        "tile is stored whole, row by row, before the next begins, so that the right half of the "
+        "matrix's first row comes after the whole left tile."
     )
     return fig
 
@@ -61,11 +65,27 @@ def _tile(
 ) -> None:
     x, y, w, h = xywh
     box(ax, xywh, fill=_colour(number))
-    lines = 4
-    for line in range(lines):  # rows of the tile, from its first to its last
-        at = y + h - (line + 0.9) * h / (lines + 0.4)
-        ax.plot([x + 1, x + w - 1], [at, at], color="white", lw=1.6)
-    label(ax, (x + w / 2, y + h / 2), f"tile {number}", size=11, weight="bold")
+    for row in range(1, tile[0]):  # between the tile's rows
+        at = y + row * h / tile[0]
+        ax.plot([x + 0.3, x + w - 0.3], [at, at], color="white", lw=1)
+    middle = (x + w / 2, y + h / 2)
+    label(ax, middle, f"tile {number}", size=11, weight="bold", bbox=_plate(number))
+
+
+def _tile_in_memory(
+    ax: Axes, xywh: tuple[float, float, float, float], number: int, rows: int
+) -> None:
+    x, y, w, h = xywh
+    box(ax, xywh, fill=_colour(number))
+    for row in range(1, rows):  # between the tile's rows
+        at = x + row * w / rows
+        ax.plot([at, at], [y + 0.3, y + h - 0.3], color="white", lw=1)
+    label(ax, (x + w / 2, y + h / 2), f"tile {number}", size=9.5, bbox=_plate(number))
+
+
+def _plate(number: int) -> dict[str, Any]:
+    """What keeps a tile's lines out of its name."""
+    return {"facecolor": _colour(number), "edgecolor": "none", "pad": 2.5}
 
 
 def address_bits(offset: int, *, swizzle: int = 128) -> Figure:

@@ -228,30 +228,39 @@ def addresses_reference(row: Array, column: Array, *, swizzle: int) -> Array:
 
 
 def chosen(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """x through SMEM with `mma_transforms`, and what those are: tile rows, columns, swizzle."""
+    """x through SMEM with `mma_transforms`, and what those are: tile rows, columns, swizzle.
+
+    The fourth number is 1 if a matrix with four rows fewer is refused, else 0.
+    """
     tiling, swizzle = mma_transforms(x.shape, x.dtype)
+    refused = 0
+    try:
+        mma_transforms((x.shape[0] - 4, x.shape[1]), x.dtype)
+    except ValueError:
+        refused = 1
 
     def body(x_gmem: Any, y_gmem: Any, chosen_gmem: Any, x_smem: Any, loaded: Any) -> None:
         plgpu.copy_gmem_to_smem(x_gmem, x_smem, loaded)
         plgpu.barrier_wait(loaded)
         plgpu.copy_smem_to_gmem(x_smem, y_gmem)
-        for i, number in enumerate((*tiling.tiling, swizzle.swizzle)):
+        for i, number in enumerate((*tiling.tiling, swizzle.swizzle, refused)):
             chosen_gmem[i] = number
         plgpu.wait_smem_to_gmem(0)
 
     scratch: dict[str, Any] = dict(
         x_smem=plgpu.SMEM(x.shape, x.dtype, transforms=(tiling, swizzle)), loaded=plgpu.Barrier()
     )
-    out_type = (x, jax.ShapeDtypeStruct((3,), jnp.int32))
+    out_type = (x, jax.ShapeDtypeStruct((4,), jnp.int32))
     kernel = plgpu.kernel(body, out_type=out_type, scratch_types=scratch)
     copy, numbers = kernel(x)
     return copy, numbers
 
 
 def chosen_reference(x: Array) -> tuple[Array, Array]:
-    """`chosen` in NumPy: the widest swizzle whose bytes divide a row's."""
+    """`chosen` in NumPy: the widest swizzle whose bytes divide a row's, and the refusal."""
     swizzle = next(s for s in SWIZZLES if x.shape[1] * x.dtype.itemsize % s == 0)
-    numbers = (TILE_ROWS, swizzle // x.dtype.itemsize, swizzle)
+    refused = int((x.shape[0] - 4) % TILE_ROWS > 0)
+    numbers = (TILE_ROWS, swizzle // x.dtype.itemsize, swizzle, refused)
     return x.copy(), np.asarray(numbers, np.int32)
 
 

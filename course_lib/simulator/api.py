@@ -130,11 +130,19 @@ def check_values(leaves: Sequence[Any]) -> None:
                     f"Array {number} of the arguments is on no device any more: it was deleted, or "
                     "donated to a function. Make it again."
                 )
-        elif not isinstance(x, jax.ShapeDtypeStruct) and not hasattr(x, "__jax_array__"):
-            if isinstance(x, str | bytes) or np.asarray(x).dtype.hasobject:
-                raise CourseError(
-                    f"Argument {number} is a {type(x).__name__}; kernels take numpy or JAX arrays."
-                )
+        elif _is_no_array(x):
+            kind = "array of Python objects" if isinstance(x, np.ndarray) else type(x).__name__
+            raise CourseError(
+                f"Array {number} of the arguments is a {kind}; kernels take numpy or JAX arrays."
+            )
+
+
+def _is_no_array(x: Any) -> bool:
+    import jax
+
+    if isinstance(x, jax.ShapeDtypeStruct) or hasattr(x, "__jax_array__"):
+        return False
+    return isinstance(x, str | bytes) or np.asarray(x).dtype.hasobject
 
 
 def replay(

@@ -9,7 +9,7 @@ import pytest
 from course_lib import runtime
 from course_lib.benchmarks import suites
 from course_lib.diagnostics import CourseError
-from course_lib.kernels import matmul_ladder
+from course_lib.kernels import attention_ladder, matmul_ladder
 
 
 def test_the_matmuls_of_the_course():
@@ -76,6 +76,8 @@ def test_sizes_of_an_attention(causal):
     np.testing.assert_allclose(got, truth, rtol=1e-4, atol=1e-4)
     assert case.work == pytest.approx(4 * 2 * 2 * 128 * 128 * 64 / (2 if causal else 1) / 1e12)
     assert case.name.endswith("causal float16") is causal
+    names = [c.name for c in case.contenders if c.name != "JAX's own"]
+    assert names == [s.name for s in attention_ladder.STEPS if s.takes_causal or not causal]
 
 
 def test_no_size_of_an_attention():

@@ -120,6 +120,118 @@ def test_a_click_keeps_an_element_and_a_link_restores_the_exact_state(open_page:
     assert text(opened, ".mgx-sentence").startswith("(64, 64) of 16 bits, unpacked")
 
 
+# of each view: another value for everything that it keeps
+CHANGED: dict[str, dict[str, int | str | bool]] = {
+    "smem": {
+        "rows": 32,
+        "columns": 48,
+        "bits": 32,
+        "tile_rows": 16,
+        "tile_columns": 16,
+        "swizzle": 64,
+        "transposed": True,
+        "after": False,
+        "colour": "tile",
+        "element": 77,
+    },
+    "registers": {
+        "register_layout": "TCGEN05",
+        "rows": 128,
+        "columns": 16,
+        "bits": 32,
+        "colour": "register",
+        "lane": 37,
+    },
+    "banks": {
+        "register_layout": "WGMMA_TRANSPOSED",
+        "rows": 128,
+        "columns": 32,
+        "bits": 32,
+        "tile_rows": 16,
+        "tile_columns": 16,
+        "swizzle": 64,
+        "transposed": True,
+        "arch": "sm_100a",
+        "front": 5,
+    },
+    "tmem": {
+        "rows": 64,
+        "columns": 32,
+        "bits": 32,
+        "packed": False,
+        "collective": True,
+        "more": "64x64x32, 128x64x16p",
+        "shown": 1,
+        "warp": 2,
+    },
+    "pipeline": {
+        "steps": 9,
+        "stages": 4,
+        "latency": 7,
+        "issue": 3,
+        "mma": 5,
+        "work": "copy out",
+    },
+    "barriers": {"program": "queue", "order": "0", "step": 5, "picks": "queue/0:01"},
+    "waves": {
+        "m": 12,
+        "n": 10,
+        "k": 8,
+        "tile_m": 64,
+        "tile_n": 256,
+        "tile_k": 32,
+        "itemsize": 1,
+        "out_itemsize": 4,
+        "order": "snake",
+        "width": 3,
+        "minor_dim": 1,
+        "persistent": True,
+        "dynamic": True,
+        "spread": 50,
+        "concurrent": 20,
+        "per_sm": 2,
+        "smem_bytes": 65536,
+        "threads": 256,
+        "registers": 64,
+        "l2_bytes": 3 * 2**20,
+        "count_c": True,
+        "wave": 2,
+    },
+}
+# what a view keeps, and all that it shows
+SHOWN = """() => ({
+  state: window.model.state,
+  text: document.querySelector('main').innerText,
+  fields: [...document.querySelectorAll('main :is(input, select)')]
+    .map((e) => [e.value, e.checked]),
+  pixels: [...document.querySelectorAll('main canvas')].map((c) => c.toDataURL()),
+})"""
+
+
+@pytest.mark.parametrize("view", page.VIEWS)
+def test_a_link_restores_everything_that_a_view_keeps(open_page: Opener, view: str) -> None:
+    opened = open_page(view)
+    first = opened.evaluate(SHOWN)
+    changed = CHANGED[view]
+    assert first["state"].keys() == changed.keys()
+    assert all(first["state"][key] != value for key, value in changed.items())
+    opened.evaluate(
+        "(all) => { for (const [k, v] of Object.entries(all)) window.model.set(k, v);"
+        "window.model.save_changes(); }",
+        changed,
+    )
+    assert text(opened, "main p[role=alert]") == ""
+    left = opened.evaluate(SHOWN)
+    assert left["state"] == changed
+    link = opened.evaluate("window.model.link()")
+    assert opened.url == link
+    opened.goto("about:blank")
+    opened.goto(link)
+    found = opened.evaluate(SHOWN)
+    assert found == left
+    assert found["pixels"] != first["pixels"]
+
+
 def test_a_click_on_a_thread_isolates_what_it_holds(open_page: Opener) -> None:
     opened = open_page("#registers?columns=16")
     said = point(opened, 1, 4, 5, shape=(16, 8), click=True)

@@ -285,3 +285,15 @@ def test_insisting_on_a_gpu_that_is_not_there_is_answered_with_a_sentence(monkey
 def test_right_answers_are_right_on_the_real_gpu(exercise_id):
     fn, says = RIGHT[exercise_id]
     assert str(judge(exercise_id, fn, native=True)) == f"{exercise_id}: {says}"
+
+
+def test_what_could_not_be_looked_at_is_said(monkeypatch):
+    remark = "Whether the kernel can be lowered for a GPU was not looked at. Too busy."
+
+    def execute(*args, **options):
+        return dataclasses.replace(model.execute(*args, **options), remarks=(remark,))
+
+    monkeypatch.setattr(judging, "execute", execute)
+    verdict = on_model("practice.double", practice.double)
+    assert verdict.ok
+    assert str(verdict).replace("\n    ", " ").count(remark) == 1

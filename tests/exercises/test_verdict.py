@@ -72,6 +72,16 @@ def test_no_verdict_is_longer_than_it_should_be(fault):
     assert "Stuck?" in text.splitlines()[-1]
 
 
+def test_a_long_verdict_still_says_what_to_do():
+    places = [f"- the thread {'works ' * 20}(cell [{i}], line 1)" for i in range(3)]
+    lines = ("What is wrong.", *places, "Do this.", "In JAX's words: " + "no " * 40)
+    text = str(Verdict("a.b", "race", lines)).splitlines()
+    assert "Do this." in text[-2]
+    assert "..." in [line.strip() for line in text]
+    assert "cell [0]" in " ".join(text)
+    assert "JAX" not in " ".join(text)
+
+
 def test_a_short_verdict_is_whole():
     assert "..." not in str(Verdict("a.b", "race", ("One.", "Two.")))
 

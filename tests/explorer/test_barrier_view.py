@@ -102,7 +102,8 @@ def test_the_table_tells_the_state_and_what_comes_next() -> None:
     assert shown["panels"][1]["labels"][:2] == ["1: 0/2", "1: 1/2"]
 
 
-FINDINGS = {"eager": "barrier-overrun", "skipped": "barrier-skipped-phase"}
+# nothing holds "eager" back: it also writes an item over the one that is still being read
+FINDINGS = {"eager": {"barrier-overrun", "data-race"}, "skipped": {"barrier-skipped-phase"}}
 
 
 @pytest.mark.needs("node")
@@ -114,8 +115,8 @@ def test_its_code_is_the_kernel_that_it_shows(program: str) -> None:
     traced = jax.jit(names["kernel"]).trace(names["x"])
     assert traced.lower(lowering_platforms=("cuda",)).as_text()
     report = simulator.simulate(names["kernel"], np.asarray(names["x"]))
-    wanted = FINDINGS.get(program)
-    assert {f.rule for f in report.errors} == ({wanted} if wanted else set())
+    wanted = FINDINGS.get(program, set())
+    assert {f.rule for f in report.errors} == wanted
     if not wanted:
         np.testing.assert_array_equal(report.value, names["x"])
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from course_lib.diagnostics import CourseError
+from course_lib.layouts import tmem
 from course_lib.layouts.tmem import TmemRef, allocate
 from tests.layouts import jax_witness
 
@@ -91,3 +92,25 @@ def test_two_arrays_that_do_not_fit_together():
         allocate([TmemRef(shape=(128, 512)), TmemRef(shape=(128, 64))])
     with pytest.raises(CourseError, match="all collective or all not"):
         allocate([TmemRef(shape=(128, 64)), TmemRef(shape=(128, 64), collective=True)])
+
+
+def test_several_arrays_share_one_allocation_of_a_power_of_two():
+    refs = tmem.parse("128x64x32, 128x30x16p, 64x48x32", collective=False)
+    assert [ref.columns for ref in refs] == [64, 15, 24]
+    assert tmem.allocate(refs) == [0, 64, 80]  # each begins at a multiple of 4 columns
+    assert tmem.allocated_columns(refs) == 128
+    assert tmem.allocated_columns(refs[1:2]) == 32
+    assert tmem.parse("") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("128x64", "'128x64' is no array of TMEM: write rows x columns x bits"),
+        ("96x64x32", r"it holds \(128, N\) or \(64, N\)"),
+        ("128x63x16p", "take a multiple of 2"),
+    ],
+)
+def test_what_is_no_array_of_tensor_memory_says_what_would_be(text, sentence):
+    with pytest.raises(CourseError, match=sentence):
+        tmem.parse(text)

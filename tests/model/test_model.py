@@ -115,6 +115,17 @@ def test_python_code_that_never_ends_is_stopped(x):
     assert execute(spins, (x,), timeout_s=1).errors[0].rule == "timeout"
 
 
+@pytest.mark.parametrize("what", [SystemExit("3"), KeyboardInterrupt()])
+def test_a_function_that_asks_to_quit_is_a_finding(what, x):
+    def quits(x):
+        raise what
+
+    [found] = execute(quits, (x,)).errors
+    assert found.rule == "exception"
+    assert found.what.startswith(f"The function raised {type(what).__name__}")
+    assert "test_model.py" in str(found)
+
+
 def test_a_process_that_dies_is_a_finding(x):
     import os
 

@@ -116,6 +116,12 @@ def test_the_lower_rooms_import_neither_jax_nor_a_widget(room: str) -> None:
     assert _loaded_after("\n".join(f"import {m}" for m in names)) & HEAVY == set()
 
 
+def test_views_come_without_matplotlib_and_jax() -> None:
+    """A notebook's first cell shows one, within two seconds."""
+    shown = "from course_lib import explore\nexplore.smem(64, 64)._repr_mimebundle_()"
+    assert _loaded_after(shown) & {"matplotlib", "jax", "jaxlib"} == set()
+
+
 @pytest.mark.parametrize("module", ["course_lib", "course_lib.cli", "course_lib.lab"])
 def test_the_front_door_and_the_command_line_are_light(module: str) -> None:
     loaded = _loaded_after(f"import {module}")

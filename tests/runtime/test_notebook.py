@@ -24,20 +24,35 @@ RAISE = "run(kernel, x)"
 OWN_ERROR = "simulate(lambda a: a + missing, x)"
 
 
-@pytest.fixture(scope="module")
-def outputs(tmp_path_factory):
-    """The outputs of a notebook whose first cell is in no chapter, run without ids."""
-    cells = [nbformat.v4.new_code_cell(s) for s in (KERNEL, CALL, RAISE, OWN_ERROR)]
+IMPORT = "from course_lib import model\nprint(model.worker().pid, model.lowering_worker().pid)"
+NEXT = "print(None in (model.worker().pid, model.lowering_worker().pid))"
+
+
+def executed(sources, folder):
+    """The outputs of a notebook of these cells, run without ids."""
+    cells = [nbformat.v4.new_code_cell(s) for s in sources]
     notebook = nbformat.v4.new_notebook(cells=cells)
     notebook.metadata.kernelspec = {"name": "python3", "display_name": "", "language": "python"}
     client = NotebookClient(
         notebook,
         timeout=120,
         allow_errors=True,
-        resources={"metadata": {"path": str(tmp_path_factory.mktemp("nb"))}},
+        resources={"metadata": {"path": str(folder)}},
     )
     client.execute()
     return [cell.outputs for cell in notebook.cells]
+
+
+@pytest.fixture(scope="module")
+def outputs(tmp_path_factory):
+    """Of a notebook whose first cell is in no chapter."""
+    return executed((KERNEL, CALL, RAISE, OWN_ERROR), tmp_path_factory.mktemp("nb"))
+
+
+def test_the_processes_start_once_the_importing_cell_is_done(tmp_path):
+    [first], [second] = executed((IMPORT, NEXT), tmp_path)
+    assert first["text"] == "None None\n"
+    assert second["text"] == "False\n"
 
 
 def test_a_finding_names_cell_and_line_and_no_temporary_file(outputs):
@@ -52,7 +67,7 @@ def test_cells_are_numbered_as_the_notebook_numbers_them(outputs):
 
 def test_run_shows_the_sentence_without_a_traceback(outputs):
     error = outputs[2][0]
-    assert error["ename"] == "KernelError"
+    assert error["ename"] == "KernelRaisedError"
     assert "Traceback" not in "".join(error["traceback"])
     assert "Incompatible shapes" in "".join(error["traceback"])
 

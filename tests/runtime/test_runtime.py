@@ -22,6 +22,21 @@ def x():
     return np.random.default_rng().standard_normal((128, 128)).astype(np.float32)
 
 
+def test_python_code_that_never_ends_does_not_take_the_notebook_down(x, monkeypatch):
+    def spins(x):
+        while True:
+            pass
+
+    with pytest.raises(KernelError, match="stopped after 1 s") as caught:
+        run(spins, x, timeout_s=1)
+    assert caught.value.rule == "timeout"
+    monkeypatch.setattr(runtime, "device", lambda: HOPPER)  # there it is traced first
+    with pytest.raises(CourseError, match="stopped after 1 s"):
+        run(spins, x, timeout_s=1)
+    monkeypatch.undo()
+    np.testing.assert_allclose(run(kernels.two_blocks(), x).shape, x.shape)
+
+
 def test_requirements_are_read_from_the_kernel(x):
     assert requirements(kernels.two_blocks(), x) == Requirements(frozenset())
     assert requirements(kernels.through_smem(), x) == Requirements(

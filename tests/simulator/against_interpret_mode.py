@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 from course_lib.simulator import RULES
+from course_lib.simulator.errors import class_name
 
 DOC = Path(__file__).parents[2] / "docs" / "simulator.md"
 LIMIT_S = 60
@@ -78,8 +79,11 @@ class Interpreter:
 
 def rules_table() -> str:
     """The rules as a Markdown table."""
-    rows = ["| rule | severity | what | source |", "|---|---|---|---|"]
-    rows += [f"| `{r.id}` | {r.severity.value} | {r.title} | {r.source} |" for r in RULES.values()]
+    rows = ["| rule | exception | severity | what | source |", "|---|---|---|---|---|"]
+    rows += [
+        f"| `{r.id}` | `{class_name(r.id)}` | {r.severity.value} | {r.title} | {r.source} |"
+        for r in RULES.values()
+    ]
     return "\n".join(rows)
 
 

@@ -7,14 +7,15 @@ import pytest
 from tests.simulator import against_h200
 from tests.simulator.against_interpret_mode import DOC
 
-CASE = "4096x4096x4096 float16"
+CASES = ("4096x4096x4096 float16", "4096x8192x4096 bfloat16")
 
 
 @pytest.mark.slow
-def test_the_ladder_has_the_order_of_the_card() -> None:
-    measured = against_h200.measured()[CASE]
+@pytest.mark.parametrize("case", CASES)
+def test_the_ladder_has_the_order_of_the_card(case) -> None:
+    measured = against_h200.measured()[case]
     card = {name: time for name, (time, _) in measured.items()}
-    model = {n: against_h200.predicted(CASE, n, config) for n, (_, config) in measured.items()}
+    model = {n: against_h200.predicted(case, n, config) for n, (_, config) in measured.items()}
     assert len(card) == 13
     assert against_h200.out_of_order(card, model) == []
     for name, time in card.items():

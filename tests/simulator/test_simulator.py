@@ -239,11 +239,63 @@ class TestBadInput:
         with pytest.raises(CourseError, match="pallas_call"):
             simulate(f, normal(4))
 
+    def test_a_triton_or_tpu_kernel(self) -> None:
+        from jax.experimental.pallas import tpu, triton
+
+        def on_mesh(x, **cores):
+            mesh = tpu.TensorCoreMesh(axis_name="core", **cores)
+            return pl.kernel(lambda x_ref, o_ref: None, out_type=x, mesh=mesh)(x)
+
+        def call(x, params):
+            out = jax.ShapeDtypeStruct(x.shape, x.dtype)
+            return pl.pallas_call(lambda *_: None, out_shape=out, compiler_params=params)(x)
+
+        for kernel, words in (
+            (lambda x: on_mesh(x, num_cores=1), "runs on a TensorCoreMesh, which is not Mosaic"),
+            (on_mesh, "is for Pallas' TPU backend"),  # JAX asks for the TPU, which is not there
+            (lambda x: call(x, tpu.CompilerParams()), "Triton and TPU kernels are not"),
+            (lambda x: call(x, triton.CompilerParams()), "Triton and TPU kernels are not"),
+        ):
+            with pytest.raises(CourseError, match=words):
+                simulate(kernel, normal(256))
+
+    def test_what_is_no_function_and_what_is_no_array(self) -> None:
+        class Nothing:
+            shape, dtype = (256,), np.dtype("float32")
+
+        with pytest.raises(CourseError, match=r"The first argument is a int.*simulate\(kernel"):
+            simulate(5, normal(256))
+        for x, words in (
+            ("abc", "Array 1 of the arguments is a str; kernels take numpy or JAX arrays"),
+            (Nothing(), "is a Nothing"),
+            (np.array([None] * 256), "array of Python objects"),
+        ):
+            with pytest.raises(CourseError, match=words):
+                simulate(add_one, x)
+
+    def test_an_array_on_no_device(self) -> None:
+        x = jnp.asarray(normal(256))
+        x.delete()
+        with pytest.raises(CourseError, match="on no device any more: it was deleted"):
+            simulate(add_one, x)
+        with pytest.raises(CourseError, match="while JAX traces a function"):
+            jax.jit(lambda x: simulate(add_one, x).value)(normal(256))
+
+    @pytest.mark.parametrize("version", ["0.11.1", "0.10.2.dev1", "0.13.0", "1.0"])
+    def test_a_jax_outside_the_supported_range(self, version, monkeypatch) -> None:
+        monkeypatch.setattr(jax, "__version__", version)
+        with pytest.raises(CourseError, match=f"The installed JAX is {version}; this course works"):
+            simulate(add_one, normal(256))
+        monkeypatch.setattr(jax, "__version__", "0.11.2")
+        assert simulate(add_one, normal(256)).ok
+
     def test_unknown_arch_and_schedule(self) -> None:
         with pytest.raises(ValueError, match="sm_90a"):
             simulate(add_one, normal(256), arch="sm_80")
         with pytest.raises(ValueError, match="adversarial"):
             simulate(add_one, normal(256), schedule="worst")
+        with pytest.raises(CourseError, match="whole number from 1"):
+            simulate(add_one, normal(256), max_steps=0)
 
     def test_an_unsupported_operation_names_itself_and_the_line(self) -> None:
         def f(x):

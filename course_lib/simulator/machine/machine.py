@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from course_lib.diagnostics import BadOption
+from course_lib.diagnostics import OptionError
 from course_lib.simulator import ir
 from course_lib.simulator.machine import dataflow, races
 from course_lib.simulator.machine.access import ACCESS
@@ -120,9 +120,9 @@ class Machine:
         sample: Sequence[tuple[int, ...]] | None = None,
     ) -> None:  # fmt: skip
         if arch not in ARCHS:
-            raise BadOption(f"arch={arch!r}: choose one of {', '.join(ARCHS)}")
+            raise OptionError(f"arch={arch!r}: choose one of {', '.join(ARCHS)}")
         if not isinstance(max_steps, int) or max_steps < 1:
-            raise BadOption(f"max_steps={max_steps!r}: give a whole number from 1 on")
+            raise OptionError(f"max_steps={max_steps!r}: give a whole number from 1 on")
         self.program = program
         self.arch = ARCHS[arch]
         self.timing = Timing(schedule)
@@ -488,6 +488,7 @@ class Machine:
                         self.recorder.add(
                             "semaphore-left-nonzero",
                             f"{semaphore.name} is {semaphore.value} at the end of the kernel.",
+                            op=launch.op,
                             key=semaphore.name,
                         )
 

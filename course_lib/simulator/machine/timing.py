@@ -13,7 +13,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from course_lib.diagnostics import BadOption
+from course_lib.diagnostics import OptionError
 from course_lib.simulator.machine.memory import View
 
 Landing = Callable[[], None]
@@ -24,7 +24,7 @@ class Timing:
 
     def __init__(self, schedule: str | int) -> None:
         if schedule not in ("in_order", "adversarial") and not isinstance(schedule, int):
-            raise BadOption(
+            raise OptionError(
                 f"schedule={schedule!r}: choose 'in_order', 'adversarial' or an int (a seed)"
             )
         self.schedule = schedule

@@ -104,6 +104,9 @@ WRONG = {
     "waits for all but one at the end": Wrong(
         _answer(1, last_wait=1), "unfinished-copy", ("plgpu.wait_smem_to_gmem(0)",)
     ),
+    "a group for each copy": Wrong(
+        _answer(2, groups=(True, True)), "means", ("right", "commit_group=False")
+    ),
     "stores the difference from registers": Wrong(
         stores_the_difference_from_registers, "means", ("plgpu.copy_smem_to_gmem",)
     ),
