@@ -17,7 +17,6 @@ import cloudpickle
 import jax
 import numpy as np
 
-import course_lib
 from course_lib.compiler.errors import CompileError
 from course_lib.diagnostics import clinic
 from course_lib.diagnostics.locations import is_own_code
@@ -26,7 +25,7 @@ from course_lib.workers import pickling
 # Everything that decides what the worker answers; a change of it must change every key.
 _WORKER_SOURCES = ("child.py", "jax_internals.py", "targets.py")
 _JAX = str(Path(jax.__file__).parent)
-_COURSE = str(Path(course_lib.__file__).resolve().parent)
+_COURSE = str(Path(__file__).resolve().parents[1])
 # Nobody's kernel is written here, though calls of one go through.
 _NOT_OWN = (
     _JAX,

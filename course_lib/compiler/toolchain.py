@@ -23,11 +23,10 @@ import sysconfig
 from collections.abc import Iterable
 from pathlib import Path
 
-import course_lib
 from course_lib.compiler.errors import ToolchainMissing
 
 COMMAND = "make toolchain"
-_CHECKOUT = Path(course_lib.__file__).resolve().parent.parent
+_CHECKOUT = Path(__file__).resolve().parents[2]
 _LOCK = _CHECKOUT / "requirements-toolchain.lock"
 _STAMP = "lock.sha256"
 _FLAVOURS = ("cuda13", "cuda12")
