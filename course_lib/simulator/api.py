@@ -198,16 +198,29 @@ def _numpy(value: Any) -> Any:
         return value
 
 
+_SHORT = 200  # characters: two lines and a half
+
+
+def _first_sentences(line: str) -> str:
+    """As many sentences as are short together, one at least."""
+    first, *more = line.rstrip(".").split(". ")
+    for sentence in more:
+        if len(first) + len(sentence) > _SHORT:
+            break
+        first = f"{first}. {sentence}"
+    return f"{first}."
+
+
 def _exception(error: Exception) -> Finding:
     """What the learner's own code raised while it was traced.
 
-    Where the clinic explains it, JAX's first sentence is enough: the rest talks about JAX's own
-    files, and names a cell's temporary one.
+    Where the clinic explains it, JAX's first sentences are enough: the rest talks about JAX's
+    own files, and names a cell's temporary one.
     """
     text = clinic.shorten(str(error).strip() or "no message")
     advice = clinic.consult_exception(error)
     if advice:
-        text = text.splitlines()[0].partition(". ")[0].rstrip(".") + "."
+        text = _first_sentences(text.splitlines()[0])
     return Finding(
         rule="exception",
         severity=Severity.ERROR,

@@ -139,7 +139,8 @@ def test_the_model_and_the_checks_say_it_too():
     assert finding.what.startswith("NameError: Found an unbound axis name: rows")
     assert "grid_names" in finding.fix
     assert str(finding.location).startswith("sick_kernels.py:")
-    [other] = simulate(sick_kernels.on_vector, _normal(128), lambda ref: 1 / 0).findings
+    divides = functools.partial(sick_kernels.on_vector, use=lambda ref: 1 / 0)
+    [other] = simulate(divides, _normal(128)).findings
     assert (other.why, other.fix) == ("", "")
 
 

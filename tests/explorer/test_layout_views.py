@@ -271,7 +271,8 @@ def test_a_span_and_its_line_of_code_light_up_together() -> None:
     lines = [code for _, code in data["lines"]]
     assert "plgpu.wgmma(acc, a_smem, b_smem)" in lines
     line = lines.index("plgpu.wgmma(acc, a_smem, b_smem)")
-    cell = next(c for c in range(200) if _line_at(state, 1, line * 200 + c) == line)
+    calls: list[node.Call] = [("pick", ["timeline", state, 1, line * 200 + c]) for c in range(200)]
+    cell = [int(picked["line"]) for picked in node.call(MODULE, calls)].index(line)
     [at] = node.call(MODULE, [("point", ["timeline", state, 1, line * 200 + cell])])
     assert "wgmma" in at["text"]
     assert at["text"].endswith(": plgpu.wgmma(acc, a_smem, b_smem)")
@@ -280,11 +281,6 @@ def test_a_span_and_its_line_of_code_light_up_together() -> None:
     assert back["marks"] == at["marks"]
     [picked] = node.call(MODULE, [("pick", ["timeline", state, 0, at["marks"][0][0]])])
     assert picked == {"line": line}
-
-
-def _line_at(state: dict[str, Any], panel: int, cell: int) -> int:
-    [picked] = node.call(MODULE, [("pick", ["timeline", state, panel, cell])])
-    return int(picked["line"])
 
 
 @pytest.mark.needs("node")
