@@ -65,7 +65,7 @@ def assert_right(name: str, value: Any, args: tuple[Array, ...]) -> None:
     assert (value.dtype, value.shape) == (wanted.dtype, wanted.shape)
     rtol = TOLERANCES.get(kernel, {}).get(dtype, 0.0)
     got, wanted = value.astype(np.float64), wanted.astype(np.float64)
-    np.testing.assert_allclose(got, wanted, rtol=rtol, atol=rtol * np.abs(wanted).max() / 100)
+    np.testing.assert_allclose(got, wanted, rtol=rtol, atol=rtol * np.abs(wanted).max() / 10)
 
 
 @pytest.mark.two_jax
