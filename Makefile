@@ -2,7 +2,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help lab toolchain test test-slow test-gpu lint format build lock setup clean clean-all
+.PHONY: help lab toolchain mojo test test-slow test-gpu lint format build lock setup clean clean-all
 
 PORT ?= 8888
 ACCEL ?= auto
@@ -29,6 +29,7 @@ help:
 	@echo '                           (ACCEL=cuda12: JAX for CUDA; by default what fits is taken)'
 	@echo '  make lab PYTHON=/path    the Python to set up with'
 	@echo '  make toolchain           only set up, with the compiler for PTX and SASS'
+	@echo '  make mojo                set up, with the Mojo compiler of chapters 20 to 22'
 	@echo
 	@echo 'For those who work on the course itself (see CONTRIBUTING.md):'
 	@echo
@@ -45,6 +46,9 @@ lab:
 
 toolchain:
 	@$(SETUP) lab --accel $(ACCEL)
+
+mojo:
+	@$(SETUP) mojo --accel $(ACCEL)
 
 setup:
 	@$(SETUP) test --accel $(ACCEL)
@@ -84,4 +88,4 @@ clean:
 	find . -name __pycache__ -type d -not -path './.venv*' -prune -exec rm -rf {} +
 
 clean-all: clean
-	rm -rf .venv .venv-jax-oldest .toolchain .cache
+	rm -rf .venv .venv-jax-oldest .toolchain .mojo .cache

@@ -6,6 +6,7 @@ standard library may be imported here, and nothing else of the course.
     python course_lib/setup_env.py lab          # .venv: the course
     python course_lib/setup_env.py test         # .venv: the course and the developers' tools
     python course_lib/setup_env.py oldest-jax   # .venv-jax-oldest: the oldest jax it supports
+    python course_lib/setup_env.py mojo         # as lab, and the Mojo compiler of chapters 20 to 22
     python course_lib/setup_env.py lock         # the locks anew, from pyproject.toml
 
 An environment is made of locks (name==version with hashes) and, in a second
@@ -22,6 +23,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -35,6 +37,8 @@ ROOT = Path(__file__).resolve().parent.parent
 OLDEST_PYTHON = (3, 12)
 _OLDEST_UV = (0, 7)
 _STAMP = "course-stamp.json"
+# The systems that the packages of requirements-mojo.lock exist for.
+_MOJO_SYSTEMS = {("linux", "x86_64"), ("linux", "aarch64"), ("darwin", "arm64")}
 
 
 def _say(sentence: str) -> None:
@@ -94,13 +98,14 @@ LOCKS = (
         ("jax", "jaxlib"),
     ),
     Lock("requirements-toolchain.lock", ("requirements-toolchain.in", "--no-deps")),
+    Lock("requirements-mojo.lock", ("requirements-mojo.in", "--no-deps")),
 )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one of the commands above; returns the exit status."""
     parser = argparse.ArgumentParser(description="Sets up the course's Python environments.")
-    parser.add_argument("what", choices=("lab", "test", "oldest-jax", "lock"))
+    parser.add_argument("what", choices=("lab", "test", "mojo", "oldest-jax", "lock"))
     parser.add_argument("--accel", choices=("auto", "cpu", "cuda12"), default="auto")
     parser.add_argument("--upgrade", action="store_true", help="lock: take the newest versions")
     options = parser.parse_args(arguments)
@@ -114,6 +119,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             ensure(environment(options.what, accel=options.accel))
             if options.what != "oldest-jax":
                 ensure_toolchain()
+            if options.what == "mojo" or (options.what == "test" and mojo_has_wheels()):
+                ensure_mojo()
     except SetupError as error:
         print(f"Set-up stopped: {error}", file=sys.stderr)
         return 1
@@ -124,7 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def environment(what: str, *, accel: str = "auto", root: Path = ROOT) -> Environment:
-    """The environment for `what` ("lab", "test", "oldest-jax") on this machine.
+    """The environment for `what` ("lab", "test", "mojo", "oldest-jax") on this machine.
 
     Args:
       accel: "cpu", "cuda12", or "auto": CUDA where the machine has an NVIDIA GPU,
@@ -174,6 +181,33 @@ def ensure_toolchain(*, root: Path = ROOT, log: Callable[[str], None] = _say) ->
     command = [str(root / ".venv" / "bin" / "python"), "-c", install]
     if subprocess.run(command, cwd=root).returncode:
         log("That failed: PTX and SASS cannot be shown until it succeeds; all else works.")
+
+
+def mojo_has_wheels() -> bool:
+    """Whether Mojo exists for this system: Linux (x86-64, Arm) and Macs with Apple silicon."""
+    return (sys.platform, platform.machine()) in _MOJO_SYSTEMS
+
+
+def ensure_mojo(*, root: Path = ROOT, log: Callable[[str], None] = _say) -> None:
+    """Fetches the Mojo compiler into `.mojo`, a folder of its own.
+
+    Raises:
+      SetupError: there is no Mojo for this system, or it could not be fetched.
+    """
+    if not mojo_has_wheels():
+        raise SetupError(
+            f"there is no Mojo for {sys.platform} on {platform.machine()}. Chapters 20 to 22 show "
+            "recorded results there."
+        )
+    lock, stamp = root / "requirements-mojo.lock", root / ".mojo" / "lock.sha256"
+    if stamp.exists() and stamp.read_text() == _digest(lock):
+        return
+    log("Fetching Mojo into .mojo (about 250 MB). It is Modular's, not the course's: its packages")
+    log("name the MAX Platform Software License (https://www.modular.com/legal/community).")
+    install = "from course_lib.mojo import toolchain; toolchain.install()"
+    command = [str(root / ".venv" / "bin" / "python"), "-c", install]
+    if subprocess.run(command, cwd=root).returncode:
+        raise SetupError("Mojo could not be fetched (see above). The next run goes on from here.")
 
 
 def has_nvidia_gpu() -> bool:

@@ -12,7 +12,6 @@ folder lends at most its tools.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import importlib.metadata
 import os
 import platform
@@ -23,12 +22,12 @@ import sysconfig
 from collections.abc import Iterable
 from pathlib import Path
 
+from course_lib import wheels
 from course_lib.compiler.errors import ToolchainMissing
 
 COMMAND = "make toolchain"
 _CHECKOUT = Path(__file__).resolve().parents[2]
 _LOCK = _CHECKOUT / "requirements-toolchain.lock"
-_STAMP = "lock.sha256"
 _FLAVOURS = ("cuda13", "cuda12")
 # Where the wheels of either CUDA generation put their programs, below site-packages.
 _BIN_FOLDERS = ("nvidia/cu13/bin", "nvidia/cuda_nvcc/bin", "nvidia/cuda_nvdisasm/bin")
@@ -155,29 +154,6 @@ def install() -> None:
     if not has_wheels():
         print(_missing())
         return
-    digest = hashlib.sha256(_LOCK.read_bytes()).hexdigest()
-    target = folder()
-    stamp = target / _STAMP
-    if stamp.exists() and stamp.read_text() == digest:
-        print(f"The compiler in {target.name} is up to date.")
-        return
-    partial = target.with_name(f"{target.name}.new{os.getpid()}")
-    shutil.rmtree(partial, ignore_errors=True)
-    try:
-        subprocess.run([*_installer(), "--target", str(partial), "-r", str(_LOCK)], check=True)
-        (partial / _STAMP).write_text(digest)
-        shutil.rmtree(target, ignore_errors=True)
-        partial.rename(target)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-
-
-def _installer() -> list[str]:
-    """`uv` where it is at hand, as it shares its downloads between folders; else pip."""
-    uv = shutil.which(
-        "uv", path=os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]])
-    )
-    options = ["--no-deps", "--require-hashes", "--only-binary", ":all:"]
-    if uv:
-        return [uv, "pip", "install", "--quiet", "--python", sys.executable, *options]
-    return [sys.executable, "-m", "pip", "install", "--quiet", *options]
+    if wheels.up_to_date(folder(), _LOCK):
+        print(f"The compiler in {folder().name} is up to date.")
+    wheels.install(folder(), _LOCK)

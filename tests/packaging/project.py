@@ -39,7 +39,7 @@ def tree() -> list[Path]:
         paths = [ROOT / name for name in listed.stdout.split("\0") if name]
     else:  # an unpacked archive has no git: what git would ignore has a name of this kind
         ignored = re.compile(
-            r"(\.(venv|git|cache|toolchain|hypothesis)|.*_cache$|workspace$|__pycache__$)"
+            r"(\.(venv|git|cache|toolchain|mojo|hypothesis)|.*_cache$|workspace$|__pycache__$)"
         )
         paths = [
             path

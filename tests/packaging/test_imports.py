@@ -19,11 +19,11 @@ FRONT = "front door"
 
 # From the bottom up. A room imports rooms of the layers below its own, wherever the import stands.
 LAYERS = (
-    {"diagnostics", "setup_env"},
+    {"diagnostics", "setup_env", "wheels"},
     {"layouts", "tracing", "user_code", "workers"},
     {"compiler", "figures", "kernels", "simulator"},
     {"cpu model"},
-    {"runtime"},
+    {"mojo", "runtime"},
     {"benchmarks", "exercises", "explorer"},
     {"authoring"},
     {"notebook", "chapter_check", "lab"},

@@ -1,0 +1,1 @@
+"""Mojo programs in notebooks: compiled everywhere, run where there is a GPU."""
