@@ -153,6 +153,7 @@ def consult(
     type_name: str = "",
     frames: Iterable[Frame] = (),
     places: Iterable[tuple[str, int, str, str]] = (),
+    entries: Sequence[Entry] | None = None,
 ) -> Advice | None:
     """What the clinic knows about a message, or None.
 
@@ -167,7 +168,7 @@ def consult(
     if not known and (where := innermost_reader_frame(frames)):
         known = [Place(where)]
     original = f"{type_name}: {message}".removeprefix(": ")
-    for entry in ENTRIES:
+    for entry in ENTRIES if entries is None else entries:
         if match := entry.recognises(message, type_name, frames):
             means, change = entry.fill(match, known)
             return Advice(entry.id, means, change, original, tuple(known))
@@ -304,8 +305,9 @@ _WORDS: dict[str, Words] = {
 }
 
 
-def _load() -> tuple[Entry, ...]:
-    text = importlib.resources.files(__package__).joinpath("clinic.toml").read_text("utf-8")
+def load_entries(package: str) -> tuple[Entry, ...]:
+    """The entries of a package's own `clinic.toml`."""
+    text = importlib.resources.files(package).joinpath("clinic.toml").read_text("utf-8")
     return tuple(_entry(**table) for table in tomllib.loads(text)["entry"])
 
 
@@ -323,4 +325,4 @@ def _entry(
     return Entry(id, re.compile(pattern, re.DOTALL), how, type_name, function)
 
 
-ENTRIES: tuple[Entry, ...] = _load()
+ENTRIES: tuple[Entry, ...] = load_entries(__package__)

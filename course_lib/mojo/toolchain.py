@@ -20,7 +20,7 @@ COMMAND = "make mojo"
 _CHECKOUT = Path(__file__).resolve().parents[2]
 _LOCK = _CHECKOUT / "requirements-mojo.lock"
 # Mojo would send what it crashed on, and how it is used, to its maker.
-_SILENT = {"MODULAR_CRASH_REPORTING_ENABLED": "false", "MODULAR_TELEMETRY_ENABLED": "false"}
+SILENT = {"MODULAR_CRASH_REPORTING_ENABLED": "false", "MODULAR_TELEMETRY_ENABLED": "false"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Mojo:
         """The variables that it runs with: this process's, without crash reports and telemetry."""
         return (
             os.environ
-            | _SILENT
+            | SILENT
             | {
                 "MODULAR_MAX_PACKAGE_ROOT": str(self.root),
                 "MODULAR_MOJO_MAX_PACKAGE_ROOT": str(self.root),
@@ -76,6 +76,11 @@ def find() -> Mojo:
         f"Mojo is not installed. Run `{COMMAND}` in the course's folder (about 250 MB to "
         "download); everything but chapters 20 to 22 works without it."
     )
+
+
+def is_installed() -> bool:
+    """Whether there is a compiler."""
+    return (folder() / "modular" / "bin" / "mojo").exists()
 
 
 def locked_version() -> str:
