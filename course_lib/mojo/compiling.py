@@ -128,12 +128,17 @@ def compile_program(source: str, *, arch: str = "sm_90a") -> Program:
       MojoCompileError: the program does not compile; it names the line of the program.
       MojoMissing: there is no compiler here, and the answer is not on the disk.
     """
+    return _program(compile_data(source, arch=arch))
+
+
+def compile_data(source: str, *, arch: str) -> dict[str, Any]:
+    """What `compile_program` makes its answer of, as plain data for the disk."""
     key = program_key(source, arch)
     stored = cache.load(key)
     if stored is None:
         stored = cache.dumps(_recorded(source, arch) or _compile(source, arch))
         cache.store(key, stored)
-    return _program(json.loads(stored))
+    return json.loads(stored)
 
 
 def program_key(source: str, arch: str) -> str:
@@ -157,7 +162,7 @@ def build(source: str, target: Path, *, arch: str) -> None:
             "(Debian and Ubuntu: install gcc)."
         )
     with tempfile.TemporaryDirectory() as scratch:
-        _mojo(source, arch, Path(scratch), "-o", str(target))
+        _mojo(source, arch, Path(scratch), "-o", str(target.resolve()))
 
 
 def _recorded(source: str, arch: str) -> dict[str, Any] | None:

@@ -79,7 +79,7 @@ def run_program(source: str, *, timeout_s: float = 60.0) -> Output | None:
         return Output(record.output, record.device, record.date)
     found = runtime.device()
     assert found is not None
-    return Output(_execute(program, timeout_s=timeout_s), found.name)
+    return Output(execute(program, timeout_s=timeout_s), found.name)
 
 
 def _program(source: str, arch: str) -> Path | None:
@@ -106,12 +106,22 @@ def prebuilt_folder() -> Path | None:
     return Path(chosen).resolve() if chosen else None
 
 
-def _execute(program: Path, *, timeout_s: float) -> str:
+def execute(program: Path, *, timeout_s: float, libraries: Path | None = None) -> str:
+    """Runs a built program; what it printed.
+
+    Args:
+      program: the executable.
+      timeout_s: when to stop it, in seconds.
+      libraries: the prebuilt folder whose `lib` holds Mojo's runtime; by default the named one.
+
+    Raises:
+      MojoRunError: it failed, or did not end in time.
+    """
     with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryFile("w+") as written:
         process = subprocess.Popen(
-            [str(program)],
+            [str(program.resolve())],
             cwd=scratch,
-            env=_environment(),
+            env=_environment(libraries or prebuilt_folder()),
             stdin=subprocess.DEVNULL,
             stdout=written,
             stderr=subprocess.STDOUT,
@@ -142,9 +152,8 @@ def _read(written: IO[str]) -> str:
     return said if len(said) <= _MAX_CHARACTERS else said[:_MAX_CHARACTERS] + "\n... (cut off)"
 
 
-def _environment() -> dict[str, str]:
-    prebuilt = prebuilt_folder()
-    libraries = [str(prebuilt / "lib")] if prebuilt is not None else []
+def _environment(prebuilt: Path | None) -> dict[str, str]:
+    libraries = [str(prebuilt.resolve() / "lib")] if prebuilt is not None else []
     libraries += [os.environ["LD_LIBRARY_PATH"]] if os.environ.get("LD_LIBRARY_PATH") else []
     extra = {"LD_LIBRARY_PATH": os.pathsep.join(libraries)} if libraries else {}
     return os.environ | toolchain.SILENT | extra
