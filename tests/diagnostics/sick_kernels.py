@@ -515,6 +515,32 @@ def wgmma_inner_sizes_differ(a, b):
     return multiply(a, b, m=64, n=64)
 
 
+@sick("mma-turned", *operands(64, 64, 64, f32), says=("B as (N, K)",))
+def wgmma_float32_as_k_n(a, b):
+    return multiply(a, b, m=64, n=64)
+
+
+@sick("mma-right-operand", *operands(64, 64, 64), says=("b_smem.at[...]",))
+def wgmma_right_operand_in_registers(a, b):
+    def body(a_gmem, b_gmem, o_gmem, a_smem, b_smem, bar):
+        plgpu.copy_gmem_to_smem(a_gmem, a_smem, bar)
+        plgpu.copy_gmem_to_smem(b_gmem, b_smem, bar)
+        plgpu.barrier_wait(bar)
+
+        def mma(acc_ref):
+            plgpu.wgmma(acc_ref, a_smem, b_smem[...])
+            return acc_ref[...]
+
+        o_gmem[...] = pl.run_scoped(mma, plgpu.ACC((64, 64), f32))  # sick
+
+    scratch = dict(
+        a_smem=plgpu.SMEM(a.shape, a.dtype),
+        b_smem=plgpu.SMEM(b.shape, b.dtype),
+        bar=plgpu.Barrier(num_arrivals=2),
+    )
+    return plgpu.kernel(body, out_type=spec(64, 64), scratch_types=scratch)(a, b)
+
+
 @sick(
     "mma-mixed-dtypes",
     spec(64, 64, dtype=f16),
