@@ -6,6 +6,9 @@
     requirements(kernel, x)       # what a kernel needs of a device
     compile_for(kernel, x)        # PTX, SASS and registers, on any machine
     check("start_here.fill", f)   # is my answer right?   hint("start_here.fill")
+    predict("start_here.ends", 8) # before a run: what will it give?
+    reveal("start_here.ends", y)  # after it: was that right?
+    progress()                    # what is done, and how many predictions were right
     explore.waves(...)            # pictures to play with
 
 Each name is loaded at its first use, so `import course_lib` stays light.
@@ -20,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from course_lib import explorer as explore
     from course_lib.compiler import compile_for
-    from course_lib.exercises import check, hint, progress
+    from course_lib.exercises import check, hint, predict, progress, reveal
     from course_lib.model import simulate
     from course_lib.runtime import requirements, run, where
 
@@ -28,8 +31,10 @@ _HOMES = {
     "check": "course_lib.exercises",
     "compile_for": "course_lib.compiler",
     "hint": "course_lib.exercises",
+    "predict": "course_lib.exercises",
     "progress": "course_lib.exercises",
     "requirements": "course_lib.runtime",
+    "reveal": "course_lib.exercises",
     "run": "course_lib.runtime",
     "simulate": "course_lib.model",
     "where": "course_lib.runtime",
@@ -41,8 +46,10 @@ __all__ = [
     "compile_for",
     "explore",
     "hint",
+    "predict",
     "progress",
     "requirements",
+    "reveal",
     "run",
     "simulate",
     "where",

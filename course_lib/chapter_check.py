@@ -25,6 +25,7 @@ from course_lib.authoring.execution import ThisPython
 from course_lib.authoring.files import read_notebook
 from course_lib.diagnostics import CourseError
 from course_lib.exercises import get
+from course_lib.exercises.records import UNATTENDED
 
 CELL_TIMEOUT_S = 600.0
 _VERDICT = "application/vnd.course.verdict+json"
@@ -112,7 +113,7 @@ def _kernel(
         kernel_name="python3",
         store_widget_state=False,
     )
-    env = {**os.environ, "COURSE_WORKSPACE": str(workspace)}
+    env = {**os.environ, "COURSE_WORKSPACE": str(workspace), UNATTENDED: "1"}
     with client.setup_kernel(cwd=str(notebook.parent), env=env, stderr=subprocess.DEVNULL):
         yield client
 

@@ -30,6 +30,7 @@ import nbformat
 from nbformat import NotebookNode
 
 from course_lib.authoring.canonical import digest_of
+from course_lib.authoring.predictions import question_of
 
 NOTE = "newer"  # metadata.course.newer of a note: the id of the cell that it belongs to
 
@@ -101,7 +102,7 @@ def _with_ids(
 
 
 def _find_ids(cells: Sequence[NotebookNode], new: NotebookNode, base: NotebookNode | None) -> None:
-    """Gives cells with an unknown id that of the course's cell with their exercise or text."""
+    """Gives cells with an unknown id that of the course's cell with their question or text."""
     versions = [v for v in (base, new) if v is not None]
     known = {cell.id for v in versions for cell in v.cells}
     taken = {c.id for c in cells}
@@ -116,6 +117,9 @@ def _find_ids(cells: Sequence[NotebookNode], new: NotebookNode, base: NotebookNo
 def _same_cell(cell: NotebookNode, wanted: NotebookNode) -> bool:
     exercise = wanted.metadata.get("exercise")
     if exercise and cell.get("metadata", {}).get("exercise") == exercise:
+        return True
+    question = question_of(wanted.source) if wanted.cell_type == "code" else ""
+    if question and cell.cell_type == "code" and question_of(cell.source) == question:
         return True
     return _text(cell) == _text(wanted)
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from nbformat import NotebookNode
 
-from course_lib.authoring import canonical, closure, execution
+from course_lib.authoring import canonical, closure, execution, predictions
 from course_lib.authoring.cellids import CHAPTER_IDS, source_sha
 from course_lib.authoring.files import read_notebook, write_whole
 from course_lib.authoring.regions import learners_text
@@ -40,6 +40,8 @@ Say = Callable[[str], None]
 CELL_TIMEOUT_S = 300.0
 # What a chapter prints while it is built must not depend on the machine that builds it.
 BUILD_ENV = {"JAX_PLATFORMS": "cpu", "COURSE_MODEL_ONLY": "1"}
+
+_MAY_DIFFER = {"exercise", "check", predictions.TAG, "nbval-ignore-output"}
 
 
 class BuildError(CourseError):
@@ -139,11 +141,14 @@ def _planned(chapter: Chapter, course: Course) -> list[_Notebook]:
 
 
 def learners_cells(chapter: Chapter) -> list[Cell]:
-    """The cells of a chapter as the learner gets them: without the solutions."""
-    return [
-        dataclasses.replace(c, text=learners_text(c.text)) if c.exercise else c
-        for c in chapter.cells
-    ]
+    """The cells of a chapter as the learner gets them: without solutions and predictions."""
+    return [dataclasses.replace(c, text=_learners(c)) for c in chapter.cells]
+
+
+def _learners(cell: Cell) -> str:
+    if predictions.TAG in cell.tags:
+        return predictions.unanswered(cell.text)
+    return learners_text(cell.text) if cell.exercise else cell.text
 
 
 def _read(path: Path) -> NotebookNode | None:
@@ -239,22 +244,38 @@ def _refuse_bad_outputs(plan: _Notebook, nb: NotebookNode, course: Course) -> No
         if cell.cell_type == "code"
         for problem in dict.fromkeys(execution.output_problems(cell, root=course.root))
     ]
+    if plan.kind == "solution":
+        problems += _wrong_answers(plan, nb)
     if problems:
         raise CourseError("\n".join(problems))
 
 
+def _wrong_answers(plan: _Notebook, nb: NotebookNode) -> Iterator[str]:
+    """The source's answers to `predict` that a run of the source does not give."""
+    for cell in nb.cells:
+        for outcome in predictions.outcomes(cell.get("outputs", ())):
+            if not predictions.confirms(outcome):
+                yield f'{plan.shown}, cell "{cell.id}": the source predicts wrongly. {outcome}'
+
+
 def _unlike(solution: NotebookNode, learners: NotebookNode) -> Iterator[str]:
-    """Cells whose output depends on whether the exercises are solved, and should not."""
+    """Cells whose output depends on the learner's answers, and should not.
+
+    What `reveal` says about a prediction may; the rest of its cell's output may not.
+    """
     chapter = solution.metadata.course["chapter"]
     for ours, theirs in zip(solution.cells, learners.cells, strict=True):
-        may_differ = {"exercise", "check", "nbval-ignore-output"} & set(
-            ours.metadata.get("tags", ())
-        )
-        if ours.cell_type == "code" and not may_differ and ours.outputs != theirs.outputs:
+        if ours.cell_type != "code" or _MAY_DIFFER & set(ours.metadata.get("tags", ())):
+            continue
+        if _given_output(ours) != _given_output(theirs):
             yield (
                 f'{chapter}, cell "{ours.id}": it prints something else while the exercises are '
                 "unsolved: a given cell uses course_lib.kernels, never the learner's function"
             )
+
+
+def _given_output(cell: NotebookNode) -> list[Any]:
+    return predictions.without_outcomes(cell.outputs)
 
 
 def _write(plan: _Notebook, nb: NotebookNode, say: Say) -> bool:

@@ -13,8 +13,9 @@ cell (jupytext would make a new random one at each conversion):
     ```
 
 Tags: `given` (to read and run), `exercise` (with `:exercise: title.name` and a
-solution region, see `regions`), `check` (calls `check`), `break-it` (wrong on
-purpose) and `nbval-ignore-output` (its output is not compared).
+solution region, see `regions`), `check` (calls `check`), `predict` (asks a question,
+see `predictions`), `break-it` (wrong on purpose) and `nbval-ignore-output` (its output
+is not compared).
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from course_lib.authoring import regions
+from course_lib.authoring import predictions, regions
 from course_lib.diagnostics import CourseError
 
 Registry = Callable[[str], str]
 
-TAGS = ("given", "exercise", "check", "break-it", "nbval-ignore-output")
+TAGS = ("given", "exercise", "check", predictions.TAG, "break-it", "nbval-ignore-output")
 MAX_CODE_LINES = 40
 CHAPTER_NAME = re.compile(r"^\d\d_[a-z][a-z0-9_]*$")
 
@@ -132,8 +133,12 @@ class Chapter:
         return [c for c in self.cells if c.exercise]
 
     def median_code_lines(self) -> float:
-        """The median length of the code cells, in lines; 0 where there are none."""
-        return statistics.median([len(c.text.splitlines()) for c in self.code] or [0])
+        """The median length of the code cells that do something, in lines; 0 where there are none.
+
+        Cells that only ask for a prediction do not count.
+        """
+        working = [c for c in self.code if predictions.TAG not in c.tags]
+        return statistics.median([len(c.text.splitlines()) for c in working] or [0])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -305,6 +310,7 @@ def _problems(chapter: Chapter, registry: Registry | None) -> Iterator[_Problem]
     yield from _id_problems(chapter)
     yield from _twin_problems(chapter)
     yield from _check_cell_problems(chapter)
+    yield from (_Problem(*problem) for problem in predictions.problems(chapter))
     for cell in chapter.cells:
         if cell.kind == "markdown":
             yield from _markdown_problems(chapter, cell)
@@ -350,7 +356,7 @@ def _code_problems(cell: Cell) -> Iterator[_Problem]:
     unknown = sorted(set(cell.tags) - set(TAGS))
     if unknown:
         yield _Problem(cell.line, f"unknown tag {_quoted(unknown)}; the tags are {_quoted(TAGS)}")
-    roles = [t for t in ("given", "exercise", "check") if t in cell.tags]
+    roles = [t for t in ("given", "exercise", "check", predictions.TAG) if t in cell.tags]
     if len(roles) > 1:
         yield _Problem(cell.line, f"a cell is only one of {_quoted(roles)}")
     lines = cell.text.splitlines()

@@ -1,7 +1,9 @@
-"""Exercises: the list of them, the judge, hints and progress.
+"""Exercises: the list of them, the judge, hints, predictions and progress.
 
     check("memory_spaces.stage_through_smem", stage_through_smem)
     hint("memory_spaces.stage_through_smem")
+    predict("memory_spaces.tile-bytes", 32768)
+    reveal("memory_spaces.tile-bytes", tile.nbytes)
     progress()
 
 A chapter's module (`course_lib/exercises/<chapter title>.py`) registers its
@@ -17,6 +19,7 @@ from typing import Any
 
 from course_lib.diagnostics import CourseError
 from course_lib.exercises.judging import judge
+from course_lib.exercises.predictions import predict, reveal
 from course_lib.exercises.records import note_check, note_hint, progress_table
 from course_lib.exercises.registry import Case, Exercise, Spec, all_exercises, get, register
 from course_lib.exercises.verdict import FAULTS, Verdict
@@ -32,9 +35,11 @@ __all__ = [
     "get",
     "hint",
     "judge",
+    "predict",
     "progress",
     "progress_table",
     "register",
+    "reveal",
 ]
 
 
@@ -97,5 +102,5 @@ def hint(exercise_id: str) -> None:
 
 
 def progress() -> None:
-    """Prints which exercises are done, tried and open, with the tries and hints they took."""
+    """Prints which exercises are done, tried and open, and how many predictions were right."""
     print(progress_table())

@@ -202,6 +202,44 @@ def test_an_output_that_depends_on_the_learners_answer_stops_the_build(tmp_path:
     assert not list(tmp_path.rglob("*.ipynb"))
 
 
+QUESTION = [
+    code("verbs", "from course_lib import predict, reveal"),
+    code("ask", 'predict("tiny.six", gcd=6, lcm=36, choices=(6, 36))', tags=["predict"]),
+    code("tell", 'print("run")\nreveal("tiny.six", gcd=math.gcd(12, 18), lcm=math.lcm(12, 18))'),
+]
+
+
+def test_the_record_has_the_right_predictions_and_the_learner_gets_none(tmp_path: Path) -> None:
+    course = new_course(tmp_path, *QUESTION)
+    assert failures(course) == failures(course, check=True) == []
+    ours, theirs = (cell_named(stored(course, name), "ask")["source"] for name in BOTH)
+    assert "".join(ours) == 'predict("tiny.six", gcd=6, lcm=36, choices=(6, 36))'
+    assert "".join(theirs) == 'predict("tiny.six", gcd=..., lcm=..., choices=(6, 36))'
+    assert text_of(course, "ask").startswith("Noted gcd=6, lcm=36.")
+    assert text_of(course, "ask", BOTH[1]).startswith("Your prediction?")
+    right, open_ = (text_of(course, "tell", name).splitlines() for name in BOTH)
+    assert right[1:] == [
+        "Prediction six, gcd: the run gives 6, as you predicted.",
+        "Prediction six, lcm: the run gives 36, as you predicted.",
+    ]
+    assert [line.endswith("You made no prediction.") for line in open_] == [False, True, True]
+
+
+def test_a_wrong_prediction_in_the_source_stops_the_build(tmp_path: Path) -> None:
+    wrong = [cell.replace("lcm=36", "lcm=6") for cell in QUESTION]
+    assert failures(new_course(tmp_path, *wrong)) == [
+        'solutions/00_tiny.ipynb, cell "tell": the source predicts wrongly. Prediction six, lcm: '
+        "the run gives 36. You predicted 6."
+    ]
+
+
+def test_what_is_printed_beside_an_outcome_may_not_depend_on_the_prediction(tmp_path: Path) -> None:
+    use = "try:\n    print(double(2))\nexcept NotImplementedError:\n    print('later')"
+    mixed = QUESTION[2].replace('print("run")', use)
+    (sentence,) = failures(new_course(tmp_path, *QUESTION[:2], mixed))
+    assert sentence.startswith('00_tiny, cell "tell": it prints something else')
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [

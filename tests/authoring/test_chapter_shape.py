@@ -1,6 +1,6 @@
 """Every chapter has the parts that a learner counts on, and cells that can be read at a glance.
 
-Goal, picture, something to predict, exercises, something to break, what the compiler
+Goal, picture, questions to predict, exercises, something to break, what the compiler
 made of it, a recap with a table of names, and where it stands in the reference pages.
 """
 
@@ -26,13 +26,13 @@ from tests.authoring.tiny import code, md
 
 SOURCES = Course().sources()
 MIN_EXERCISES = 3
+MIN_PREDICTIONS = 5
 MEDIAN_CODE_LINES = 10
 
 _HEADING = re.compile(r"^#{1,4}\s+(.*)$", re.MULTILINE)
 _TABLE = re.compile(r"^\|.*\|\s*\n\|[\s:|-]+\|\s*$", re.MULTILINE)
 _GOAL = re.compile(r"\byou(?: can|'ll be able| will be able| will know)\b", re.IGNORECASE)
 _PICTURE = re.compile(r"\b(show|explore\.\w+)\(")
-_PREDICT = re.compile(r"\*\*predict\b", re.IGNORECASE)
 
 
 def prose(chapter: Chapter) -> list[str]:
@@ -73,7 +73,9 @@ def _breaks_something(chapter: Chapter) -> bool:
 PARTS: dict[str, Callable[[Chapter], bool]] = {
     'a goal ("you can ...") above the first code cell': _has_goal,
     "a picture or a widget": _has_picture,
-    'something to predict ("**Predict.**")': lambda c: any(_PREDICT.search(t) for t in prose(c)),
+    f"{MIN_PREDICTIONS} predictions that are checked": lambda c: (
+        sum("predict" in cell.tags for cell in c.code) >= MIN_PREDICTIONS
+    ),
     "three exercises": lambda c: len(c.exercises) >= MIN_EXERCISES,
     'a heading "Break it" and a cell with the tag "break-it"': _breaks_something,
     'a heading "What the compiler made of it"': lambda c: any("compiler" in h for h in headings(c)),
@@ -118,9 +120,15 @@ def answer(n: int) -> list[str]:
     return [cell, check]
 
 
+def question(n: int) -> list[str]:
+    cell = code(f"predict{n}", f'predict("tiny.q{n}", {n})', tags=["predict"])
+    return [cell, code(f"reveal{n}", f'reveal("tiny.q{n}", y[{n}])')]
+
+
 WHOLE = {
     "title": md("title", "# 00 Tiny\n\nYou will be able to double."),
-    "predict": md("predict", "**Predict.** What is printed?"),
+    "predict": "\n".join([md("ask", "**Predict.** What is printed?"), *question(9)]),
+    **{f"question{n}": "\n".join(question(n)) for n in range(4)},
     "picture": code("picture", "show(sm.one_sm())"),
     "break": md("break", "## Break it: twice"),
     "broken": code("broken", "simulate(f)", tags=["given", "break-it"]),
@@ -146,7 +154,7 @@ def test_a_whole_chapter_lacks_nothing(tmp_path: Path) -> None:
         ({"title": md("title", "# 00 Tiny\n\nDoubling.")}, "a goal"),
         ({"title": code("first", "x = 1") + WHOLE["title"]}, "a goal"),
         ({"picture": code("picture", "draw()")}, "a picture"),
-        ({"predict": md("predict", "What is printed?")}, "something to predict"),
+        ({"question3": md("question3", "And what then?")}, "5 predictions"),
         ({"answer2": md("answer2", "That was all.")}, "three exercises"),
         ({"break": md("break", "## Twice")}, '"Break it"'),
         ({"broken": code("broken", "simulate(f)")}, '"Break it"'),
@@ -155,6 +163,13 @@ def test_a_whole_chapter_lacks_nothing(tmp_path: Path) -> None:
         ({"recap": md("recap", "## Recap\n\n## Names\n\n| a |\n|---|\n| b |")}, "table of names"),
         ({"reference": md("reference", "## Where it stands")}, "reference"),
         ({f"long{n}": code(f"long{n}", f"x = {n}\n" * 11) for n in range(20)}, "median"),
+        (
+            {
+                **{f"long{n}": code(f"long{n}", f"x = {n}\n" * 11) for n in range(18)},
+                **{f"ask{n}": "\n".join(question(n)) for n in range(10, 14)},
+            },
+            "median",
+        ),
     ],
 )
 def test_a_missing_part_is_named(tmp_path: Path, changes: dict[str, str], lacks: str) -> None:

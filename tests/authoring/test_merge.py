@@ -322,3 +322,32 @@ def test_an_issued_notebook_shows_no_answers() -> None:
     assert all(c.outputs == [] and c.execution_count is None for c in fresh.cells[1:])
     assert fresh.metadata["course"] == {"chapter": "00_tiny"}
     assert nb.cells[1].outputs
+
+
+ASKED = {**BASE, "ask": 'predict("tiny.lanes", ..., choices=(16, 32))', "tell": "reveal"}
+
+
+def test_a_prediction_is_kept() -> None:
+    mine = changed(ASKED, ask='predict("tiny.lanes", 32, choices=(16, 32))')
+    result = merged(run_all(notebook(mine)), changed(ASKED, title="# New", setup="x = 2"), ASKED)
+    assert texts(result.notebook) == list(changed(mine, title="# New", setup="x = 2").items())
+    assert result.sentences == ()
+
+
+def test_a_prediction_is_kept_where_the_question_has_changed_too() -> None:
+    mine = changed(ASKED, ask='predict("tiny.lanes", 32, choices=(16, 32))')
+    new = changed(ASKED, ask='predict("tiny.lanes", ..., choices=(32, 64))')
+    result = merged(mine, new, ASKED)
+    kept = dict(texts(result.notebook))
+    assert kept["ask"] == mine["ask"]
+    assert any("choices=(32, 64)" in text for text in kept.values())
+    assert not merged(result.notebook, new, new).changed
+
+
+def test_a_prediction_is_found_by_its_question_where_the_ids_are_lost() -> None:
+    mine = notebook(changed(ASKED, ask='predict("tiny.lanes", 32)  # I think'))
+    for own in mine.cells:
+        own["id"] = f"lost-{own.id}"
+    result = merged(mine, ASKED, ASKED)
+    assert dict(texts(result.notebook))["ask"] == 'predict("tiny.lanes", 32)  # I think'
+    assert len(result.notebook.cells) == len(ASKED)

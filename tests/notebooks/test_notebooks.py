@@ -5,6 +5,7 @@ Running them again is `python -m course_lib.authoring.verification`'s work.
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import tomllib
@@ -24,6 +25,7 @@ STUB = re.compile(
     r'(?P=indent)raise NotImplementedError\("not done yet"\)\n',
     re.MULTILINE,
 )
+OUTCOME = re.compile(r"^Prediction ([\w-]+)(?:, (\w+))?: the run gives (.*)\.$", re.MULTILINE)
 REGION = re.compile(r"^ +### BEGIN SOLUTION\n.*?^ +### END SOLUTION\n", re.MULTILINE | re.DOTALL)
 each_chapter = pytest.mark.parametrize("chapter", CHAPTERS)
 each_notebook = pytest.mark.parametrize(
@@ -63,7 +65,7 @@ def test_no_notebook_is_left_over() -> None:
 
 @each_chapter
 def test_the_learners_notebook_is_the_solution_without_the_solution_regions(chapter: str) -> None:
-    """Independent of the build: with the regions and the stubs cut out, the rest is equal."""
+    """Independent of the build: with regions, stubs and predictions cut out, the rest is equal."""
     solution, learners = (
         load(folder / f"{chapter}.ipynb")["cells"]
         for folder in (COURSE.solutions, COURSE.notebooks)
@@ -72,11 +74,69 @@ def test_the_learners_notebook_is_the_solution_without_the_solution_regions(chap
     for ours, theirs in zip(solution, learners, strict=True):
         assert ours["cell_type"] == theirs["cell_type"]
         assert ours["metadata"] == theirs["metadata"]
+        if "predict" in ours["metadata"].get("tags", ()):
+            assert asked(theirs) == {**asked(ours), "answers": set()}
+            continue
         rest, cut = REGION.subn("", source(ours))
         assert (rest, cut) == STUB.subn("", source(theirs))
         assert bool(cut) == ("exercise" in ours["metadata"].get("tags", ()))
         if "SOLUTION" in source(theirs):
             pytest.fail(f"{chapter}, cell {theirs['id']}: a solution marker in learner's notebook")
+
+
+def asked(cell: Any) -> dict[str, Any]:
+    """A cell that predicts, without its answers: its question, parts and choices; the answers."""
+    (call,) = (
+        node
+        for node in ast.walk(ast.parse(source(cell)))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "predict"
+    )
+    first, *values = call.args
+    parts = {k.arg: k.value for k in call.keywords if k.arg != "choices"}
+    answers = {ast.unparse(v) for v in (*values, *parts.values())} - {"..."}
+    choices = [ast.unparse(k.value) for k in call.keywords if k.arg == "choices"]
+    return {
+        "question": ast.literal_eval(first),
+        "parts": sorted(parts) if parts else [""],
+        "choices": choices,
+        "answers": answers,
+    }
+
+
+def outcomes(cell: Any) -> list[tuple[str, str, str]]:
+    """(question's name, part, what is said of it) for each line of `reveal` in a cell's output."""
+    printed = ["".join(o["text"]) for o in cell.get("outputs", ()) if "text" in o]
+    return [found for text in printed for found in OUTCOME.findall(text)]
+
+
+@each_chapter
+def test_the_sources_predictions_are_confirmed_by_the_run(chapter: str) -> None:
+    """Each part of each question, in a cell below it, and nothing before that."""
+    waiting: set[tuple[str, str]] = set()
+    for cell in load(COURSE.solutions / f"{chapter}.ipynb")["cells"]:
+        for name, part, verdict in outcomes(cell):
+            assert ", as you predicted" in verdict, (cell["id"], name, part, verdict)
+            assert (name, part) in waiting, (cell["id"], name, part)
+            waiting.discard((name, part))
+        if "predict" in cell["metadata"].get("tags", ()):
+            question = asked(cell)
+            assert question["answers"], cell["id"]
+            waiting |= {(question["question"].split(".")[1], p) for p in question["parts"]}
+    assert not waiting
+
+
+@each_chapter
+def test_the_learners_notebook_predicts_nothing_and_says_so(chapter: str) -> None:
+    cells = load(COURSE.notebooks / f"{chapter}.ipynb")["cells"]
+    solved = {c["id"]: c for c in load(COURSE.solutions / f"{chapter}.ipynb")["cells"]}
+    for cell in cells:
+        if "predict" in cell["metadata"].get("tags", ()):
+            assert asked(cell)["answers"] == set()
+            (output,) = cell["outputs"]
+            assert "".join(output["text"]).startswith("Your prediction? Write it in place of")
+        revealed = outcomes(cell)
+        assert all(v.endswith("You made no prediction") for *_, v in revealed), cell["id"]
+        assert [r[:2] for r in revealed] == [r[:2] for r in outcomes(solved[cell["id"]])]
 
 
 @each_chapter
@@ -87,8 +147,18 @@ def test_given_cells_print_the_same_in_both_notebooks(chapter: str) -> None:
     )
     for ours, theirs in zip(solution, learners, strict=True):
         tags = set(ours["metadata"].get("tags", ()))
-        if not tags & {"exercise", "check", "nbval-ignore-output"}:
-            assert ours.get("outputs") == theirs.get("outputs"), ours["id"]
+        if not tags & {"exercise", "check", "predict", "nbval-ignore-output"}:
+            assert given_outputs(ours) == given_outputs(theirs), ours["id"]
+
+
+def given_outputs(cell: Any) -> list[Any]:
+    """What a cell prints, without what `reveal` says about predictions."""
+    printed = []
+    for output in cell.get("outputs", ()):
+        text = "".join(output.get("text", ()))
+        rest = re.sub(OUTCOME.pattern + r"\n?", "", text, flags=re.MULTILINE)
+        printed += [{**output, "text": rest}] if rest or not text else []
+    return printed
 
 
 @each_notebook
