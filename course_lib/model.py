@@ -64,8 +64,9 @@ def simulate(
     arch: str | None = None,
     schedule: str | int = "in_order",
     max_steps: int | None = None,
-    timeline: bool = False,
+    timeline: bool | str = False,
     values: bool = True,
+    sms: int | None = None,
     timeout_s: float = DEFAULT_TIMEOUT_S,
 ) -> Report:
     """Runs `function(*args)` on the model of the GPU, never on a real one, and reports.
@@ -77,9 +78,12 @@ def simulate(
       schedule: "in_order", "adversarial" (asynchronous effects land as late, or as early, as
         the rules allow) or an int, the seed of a random schedule.
       max_steps: how many operations may be simulated before it counts as endless.
-      timeline: whether to record what every thread and engine does when (`report.timeline`).
+      timeline: whether to record what every thread and engine does when (`report.timeline`);
+        "detailed": arithmetic in registers takes its time, too, and copies come from L2.
       values: False to predict the time only, of grids of any size (`report.performance`):
         nothing is computed, and no mistakes are looked for.
+      sms: run it on a GPU with so many SMs, a block on each, that take turns by the clock of the
+        timeline: to see which of them does what, and when. With schedule="in_order" only.
       timeout_s: seconds after which the process is stopped, whatever it does.
 
     Returns:
@@ -96,6 +100,7 @@ def simulate(
         "max_steps": max_steps,
         "timeline": timeline,
         "values": values,
+        "sms": sms,
     }
     report, _ = _ask(function, args, options, timeout_s, patience_s=_PATIENCE_S)
     return Report(None, report) if isinstance(report, tuple) else report

@@ -41,6 +41,8 @@ class Trace:
       threads: the Pallas threads per block of each kernel.
       smem_bytes: the most shared memory that a block of any kernel asks for explicitly, in bytes.
       gathers: how many copies inside kernels take their rows by an array of indices.
+      tmem_buffers: how many references to tensor memory the kernels allocate.
+      devices: how many devices the largest `jax.shard_map` around a kernel runs on.
     """
 
     kernels: int
@@ -52,6 +54,8 @@ class Trace:
     threads: tuple[int, ...] = ()
     smem_bytes: int = 0
     gathers: int = 0
+    tmem_buffers: int = 0
+    devices: int = 1
 
 
 # What the primitives inside of kernels ask of the hardware, in the words of PTX ISA.
@@ -76,6 +80,8 @@ def features(traced: Trace) -> frozenset[str]:
         found.add("clusters")
     if traced.gathers:
         found.add("tma gather")
+    if traced.tmem_buffers:
+        found.add("tcgen05")
     return frozenset(found)
 
 
@@ -118,6 +124,8 @@ def analyse(closed: Any) -> Trace:
         threads=tuple(m[2] for m in meshes),
         smem_bytes=max((_smem_bytes(k) for k in kernels), default=0),
         gathers=sum(_gathers(sub) for kernel in kernels for sub in _subjaxprs(kernel)),
+        tmem_buffers=sum(_tmem_buffers(sub) for kernel in kernels for sub in _subjaxprs(kernel)),
+        devices=_devices(jaxpr),
     )
 
 
@@ -146,6 +154,18 @@ def _visit(jaxpr: Any, outside: Counter[str]) -> Iterator[Any]:
             yield from _visit(sub, outside)
 
 
+def _devices(jaxpr: Any) -> int:
+    """The size of the largest mesh of devices that a kernel stands in."""
+    most = 1
+    for eqn in jaxpr.eqns:
+        subs = list(_subjaxprs(eqn))
+        if eqn.primitive.name == "shard_map" and any(list(_visit(s, Counter())) for s in subs):
+            most = max(most, int(eqn.params["mesh"].size))
+        if eqn.primitive.name not in KERNEL_PRIMITIVES:
+            most = max((most, *map(_devices, subs)))
+    return most
+
+
 def _count(jaxpr: Any, counter: Counter[str]) -> None:
     for eqn in jaxpr.eqns:
         counter[eqn.primitive.name.removesuffix("_p")] += 1
@@ -166,6 +186,18 @@ def _gathers(jaxpr: Any) -> int:
         if eqn.primitive.name in ("copy_gmem_to_smem", "copy_smem_to_gmem", "async_prefetch")
     )
     return own + sum(_gathers(sub) for eqn in jaxpr.eqns for sub in _subjaxprs(eqn))
+
+
+def _tmem_buffers(jaxpr: Any) -> int:
+    """How many references to tensor memory the scopes of a kernel allocate."""
+    own = sum(
+        str(getattr(v.aval, "memory_space", "")).lower().endswith("tmem")
+        for eqn in jaxpr.eqns
+        if eqn.primitive.name == "run_scoped"
+        for sub in _subjaxprs(eqn)
+        for v in sub.invars
+    )
+    return own + sum(_tmem_buffers(sub) for eqn in jaxpr.eqns for sub in _subjaxprs(eqn))
 
 
 def _from_kernel(jaxpr: Any, var: Any) -> bool:

@@ -7,6 +7,7 @@
     explore.pipeline(stages=3)
     explore.barriers("eager", order="0")               # arrivals, phases and waits, by steps
     explore.waves(order="tiled", width=4)
+    explore.schedules(16, sms=4, pattern="mixed")      # who computes which tile, and the tail
 
 Views are anywidget classes over JavaScript modules in this folder. They compute
 on the client, ask nothing of the network, and leave a picture and a text in the
@@ -29,6 +30,7 @@ from course_lib.explorer.layout_widgets import (
     smem,
     tmem,
 )
+from course_lib.explorer.schedule_widget import Schedules, schedules
 from course_lib.explorer.wave_widget import Waves, waves
 
 __all__ = [
@@ -36,6 +38,7 @@ __all__ = [
     "Barriers",
     "Pipelines",
     "Registers",
+    "Schedules",
     "Smem",
     "Tmem",
     "Waves",
@@ -43,6 +46,7 @@ __all__ = [
     "barriers",
     "pipeline",
     "registers",
+    "schedules",
     "smem",
     "tmem",
     "waves",

@@ -77,6 +77,7 @@ function fitting(ctx, text, room) {
 const HEAD = 34; // room for the numbers along the top
 const SIDE = 46; // and at the left
 const MOVE_MS = 3600;
+const PLAY_STEP_MS = 350;
 const MANY = 256; // cells that stand out enough when all others are faint
 const MAX_HEIGHT = 430;
 const MAX_HEIGHT_FEW_ROWS = 620; // of up to 64 rows, whose numbers can then be read
@@ -307,7 +308,8 @@ class Panel {
  * `frame(study, state, t)`: the same while the right panel's cells move, `t` from 0 to 1;
  * `pick(study, state, panel, cell)`: what a click changes in the state, or null;
  * `stacked`: whether the panels lie one above the other;
- * `step`: the key that Page Up and Page Down and the buttons step through, with `steps(study)`.
+ * `step`: the key that Page Up and Page Down and the buttons step through, with `steps(study)`;
+ * `play`: what its play button is for, if it has one: steps in time, from the first to the last.
  */
 export function renderView(spec, { model, el }) {
   const view = new LayoutView(spec, model, el);
@@ -366,6 +368,7 @@ class LayoutView {
       made.back = button("◀ step", "One step back (Page Up)");
       made.next = button("step ▶", "One step on (Page Down)");
     }
+    if (this.spec.play) made.play = button("▶ play", this.spec.play);
     if (this.spec.animate) made.animate = button("▶ animate", this.spec.animate);
     made.copy = button("Copy plgpu code", "Copies code that builds this");
     if (this.model.link) made.link = button("Copy link", "Copies a link that restores this view");
@@ -490,6 +493,29 @@ class LayoutView {
     this.change({ [step]: (((now + by) % count) + count) % count });
   }
 
+  /** Plays the steps, or stops; at the end it begins anew. */
+  togglePlay() {
+    if (this.playing) {
+      this.stopPlaying();
+      return;
+    }
+    if (!this.study) return;
+    const { step, steps } = this.spec;
+    const last = () => steps(this.study) - 1;
+    if (this.state()[step] >= last()) this.change({ [step]: 0 });
+    this.buttons.play.textContent = "⏸ stop";
+    this.playing = setInterval(() => {
+      if (this.state()[step] < last() && this.root.isConnected) this.step(1);
+      else this.stopPlaying();
+    }, PLAY_STEP_MS);
+  }
+
+  stopPlaying() {
+    clearInterval(this.playing);
+    this.playing = null;
+    if (this.buttons.play) this.buttons.play.textContent = "▶ play";
+  }
+
   // -- tools --
 
   async copy(text, what) {
@@ -582,11 +608,12 @@ class LayoutView {
       this.on(input, "change", () => this.change({ [input.name]: this.read(input) }));
     }
     this.panels.forEach((panel, place) => this.connectPanel(panel, place));
-    const { back, next, animate, copy, link, png } = this.buttons;
+    const { back, next, play, animate, copy, link, png } = this.buttons;
     if (back) {
       this.on(back, "click", () => this.step(-1));
       this.on(next, "click", () => this.step(1));
     }
+    if (play) this.on(play, "click", () => this.togglePlay());
     if (animate) this.on(animate, "click", () => this.animate());
     this.on(copy, "click", () => this.copy(this.study.code, "Code"));
     if (link) this.on(link, "click", () => this.copy(this.model.link(), "Link"));
@@ -654,6 +681,7 @@ class LayoutView {
   }
 
   close() {
+    this.stopPlaying();
     cancelAnimationFrame(this.frame);
     clearTimeout(this.saying);
     for (const undo of this.listeners) undo();

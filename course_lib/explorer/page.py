@@ -29,6 +29,7 @@ VIEWS = {
     "pipeline": ("Pipelines", "pipeline_view.mjs", "pipelineSpec.state"),
     "barriers": ("Barriers", "barrier_view.mjs", "barrierSpec.state"),
     "waves": ("Waves of blocks", "waves.mjs", None),
+    "schedules": ("Schedules", "schedule_view.mjs", "scheduleSpec.state"),
 }
 _NOT_STATE = {"comm", "layout", "tabbable", "tooltip"}
 

@@ -4,9 +4,9 @@ import { EIGHT, renderView, withThousands } from "./kit.mjs";
 
 const BINS = 200;
 const MOST_LANES = 12;
-const KINDS5 = ["issue", "memory", "in flight", "wait"];
-const COLOURS5 = [EIGHT[0], EIGHT[4], EIGHT[2], "#b9c0c8"];
-const MEANINGS5 = ["issues an instruction", "reads or writes memory itself", "an engine at work", "waits"];
+const KINDS5 = ["issue", "memory", "in flight", "wait", "arithmetic"];
+const COLOURS5 = [EIGHT[0], EIGHT[4], EIGHT[2], "#b9c0c8", EIGHT[1]];
+const MEANINGS5 = ["issues an instruction", "reads or writes memory itself", "an engine at work", "waits", "computes"];
 const ROOM_FOR_CODE = 260;
 const LETTERS = 38;
 

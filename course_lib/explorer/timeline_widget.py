@@ -26,14 +26,15 @@ from course_lib.explorer.layout_widgets import LayoutView
 
 __all__ = ["Timelines", "timeline_data", "view"]
 
-KINDS = ("issue", "memory", "in flight", "wait")
+KINDS = ("issue", "memory", "in flight", "wait", "arithmetic")
 MEANINGS = (
     "issues an instruction",
     "reads or writes memory itself",
     "an engine at work",
     "waits",
+    "computes",
 )
-PALETTE = (EIGHT[0], EIGHT[4], EIGHT[2], "#b9c0c8")
+PALETTE = (EIGHT[0], EIGHT[4], EIGHT[2], "#b9c0c8", EIGHT[1])
 MOST_SPANS, MOST_LANES, BINS = 20_000, 12, 200
 
 

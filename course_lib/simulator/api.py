@@ -32,8 +32,9 @@ def simulate(
     arch: str = "sm_90a",
     schedule: str | int = "in_order",
     max_steps: int = MAX_STEPS,
-    timeline: bool = False,
+    timeline: bool | str = False,
     values: bool = True,
+    sms: int | None = None,
 ) -> Report:
     """Runs `f(*args)` with its Mosaic GPU kernels on the model of the GPU.
 
@@ -45,9 +46,12 @@ def simulate(
       schedule: "in_order"; "adversarial": asynchronous effects land as late (or as early) as
         the rules allow; or an int, the seed of a random schedule.
       max_steps: how many operations may be simulated.
-      timeline: whether to keep the time, too (by a documented cost model; slower).
+      timeline: whether to keep the time, too (by a documented cost model; slower); "detailed":
+        with arithmetic in registers, and copies from L2.
       values: False to predict the time only (`report.performance`), of grids of any size: nothing
         is computed and nothing is checked.
+      sms: run it on a GPU with so many SMs, a block on each, whose threads take turns by the
+        clock of the timeline; with `schedule="in_order"` only.
 
     Returns:
       The value (numpy arrays) and the findings. It never raises for what the kernel does.
@@ -94,7 +98,7 @@ def simulate(
         )
     report = _run(
         program, leaves, arch, schedule, max_steps,
-        lambda op, xs: frontend.bind(program, op, xs), timeline=timeline,
+        lambda op, xs: frontend.bind(program, op, xs), timeline=timeline, sms=sms,
     )  # fmt: skip
     if report.value is None:
         return report
@@ -152,7 +156,7 @@ def replay(
     arch: str = "sm_90a",
     schedule: str | int = "in_order",
     max_steps: int = MAX_STEPS,
-    timeline: bool = False,
+    timeline: bool | str = False,
 ) -> Report:
     """Runs a program (of `trace_kernels`, or loaded from a file) without JAX.
 
@@ -164,11 +168,11 @@ def replay(
 
 def _run(
     program: ir.Program, inputs: Sequence[Any], arch: str, schedule: str | int, max_steps: int,
-    fallback: Fallback | None, *, timeline: bool = False,
+    fallback: Fallback | None, *, timeline: bool | str = False, sms: int | None = None,
 ) -> Report:  # fmt: skip
     machine = Machine(
         program, arch=arch, schedule=schedule, max_steps=max_steps, fallback=fallback,
-        timeline=timeline,
+        timeline=timeline, sms=sms,
     )  # fmt: skip
     value: list[Any] | None
     try:

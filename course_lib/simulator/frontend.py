@@ -540,7 +540,7 @@ def _barrier_spec(c: _Converter, dtype: Any) -> ir.BarrierSpec:
     return ir.BarrierSpec(
         num_arrivals=int(dtype.num_arrivals),
         orders_tensor_core=bool(dtype.orders_tensor_core),
-        cluster_axes=None if axes is None else c.axis_names(tuple(axes)),
+        cluster_axes=None if axes is None else tuple(c.axis_names(axis) for axis in axes),
         leader_tracked=bool(getattr(dtype, "leader_tracked", False)),
     )
 

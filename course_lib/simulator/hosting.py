@@ -37,8 +37,9 @@ def simulate_and_trace(
     arch: str | None = None,
     schedule: str | int = "in_order",
     max_steps: int | None = None,
-    timeline: bool = False,
+    timeline: bool | str = False,
     values: bool = True,
+    sms: int | None = None,
     kernels_needed: bool = True,
 ) -> tuple[Report, tracing.Trace | None]:
     """The report of `function(*args)`, and its trace (None if tracing raised).
@@ -63,6 +64,7 @@ def simulate_and_trace(
         max_steps=MAX_STEPS if max_steps is None else max_steps,
         timeline=timeline,
         values=values,
+        sms=sms,
     )
     return report, traced
 

@@ -48,7 +48,8 @@ class BarrierSpec:
     Attributes:
       num_arrivals: how many arrivals complete a phase (per block of a cluster barrier).
       orders_tensor_core: whether it also orders tensor-core work.
-      cluster_axes: the cluster axes that share it, or None for a block's own barrier.
+      cluster_axes: what shares it, or None for a block's own barrier: tuples of cluster axes. A
+        block shares it with those that differ from it along the axes of one tuple only.
     """
 
     num_arrivals: int

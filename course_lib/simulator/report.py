@@ -58,6 +58,11 @@ class Report:
     def errors(self) -> tuple[Finding, ...]:
         return tuple(f for f in self.findings if f.severity is Severity.ERROR)
 
+    @property
+    def rule(self) -> str:
+        """The id of the rule that was broken first, errors before notes; else "no findings"."""
+        return next((f.rule for f in (*self.errors, *self.findings)), "no findings")
+
     def __repr__(self) -> str:
         found = [str(f) for f in self.findings] or ["No findings."]
         if self.performance:

@@ -100,9 +100,18 @@ _TABLE = (
         "cluster-smem-reuse", _E, "a block overwrites another block's memory that may be in use",
         "The blocks of a cluster run at their own pace: the first at a collective operation "
         "overwrites the others' memory too.",
-        "Let all blocks barrier_arrive on and barrier_wait for a plgpu.ClusterBarrier between the "
-        "last use and the next collective operation.",
+        "Let all blocks barrier_arrive on and barrier_wait for a plgpu.ClusterBarrier (for tensor "
+        "memory, with orders_tensor_core=True) between the last use and the next collective "
+        "operation.",
         f"{_REF}, reusing SMEM for collective copies, reusing TMEM for collective MMA",
+    ),
+    Rule(
+        "cluster-memory-ended", _E, "a block uses another block's memory that may have ended",
+        "Shared memory ends with its scope, and with its block: who comes later reads, writes or "
+        "arrives on memory that is somebody else's by then.",
+        "Let all blocks meet at a plgpu.ClusterBarrier (barrier_arrive, barrier_wait) after the "
+        "last use, before any of them leaves the scope or the kernel.",
+        f"CUDA C++ Programming Guide, distributed shared memory; {_PTX}, mapa",
     ),
     # Tensor memory.
     Rule(
@@ -284,6 +293,12 @@ _TABLE = (
         "thread_axis and cluster_axes of dynamic_scheduling_loop.",
         f"{_PTX}, clusterlaunchcontrol.try_cancel (.multicast::cluster::all); JAX, "
         "try_cluster_cancel (collective_axes), dynamic_scheduling_loop (cluster_axes)",
+    ),
+    Rule(
+        "cancel-after-failure", _E, "a cluster is asked for after the answer that none is left",
+        "Once a block has seen a request fail, another request has no defined effect.",
+        "Leave the loop when query_cluster_cancel says that the request did not succeed.",
+        f"{_PTX}, clusterlaunchcontrol.try_cancel (undefined behavior after a failure is observed)",
     ),
     # The program itself.
     Rule(

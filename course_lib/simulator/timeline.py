@@ -14,10 +14,12 @@ if TYPE_CHECKING:
 
 # Each on light and on dark ground; what a wait is, is grey.
 _COLOURS = {
-    "issue": "#4c72b0", "memory": "#3aa0c0", "in flight": "#4d9e5f", "wait": "#9a9a9a66",
+    "issue": "#4c72b0", "memory": "#3aa0c0", "arithmetic": "#e0a030", "in flight": "#4d9e5f",
+    "wait": "#9a9a9a66",
 }  # fmt: skip
 _WORDS = {
-    "issue": "issues", "memory": "reads or writes", "in flight": "an engine at work",
+    "issue": "issues", "memory": "reads or writes", "arithmetic": "computes",
+    "in flight": "an engine at work",
     "wait": "waits",
 }  # fmt: skip
 _WIDTH, _LANE, _LEFT = 900, 22, 210
@@ -31,7 +33,8 @@ class Span:
 
     Attributes:
       lane: the thread or engine.
-      kind: "issue", "memory" (a plain access), "in flight" (an engine at work) or "wait".
+      kind: "issue", "memory" (a plain access), "arithmetic" (in a detailed timeline), "in flight"
+        (an engine at work) or "wait".
       name: the operation.
       where: the learner's line, as text.
     """

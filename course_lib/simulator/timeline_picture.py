@@ -23,12 +23,14 @@ _STYLES = {
     "wait": (_GREY, "waits"),
     "issue": ("#3b7fb6", "starts something"),
     "memory": ("#56b4e9", "reads or writes memory"),
+    "arithmetic": ("#f0b357", "computes"),
     "copy_gmem_to_smem": ("#009e73", "copy in"),
     "copy_smem_to_gmem": ("#e69f00", "copy out"),
     "in flight": ("#a05195", "tensor core or other engine"),
 }
 _WIDTH_IN, _LEFT_IN, _RIGHT_IN = 7.6, 1.25, 0.15
 _ROW_IN, _GAP_IN, _FOOT_IN, _PX_PER_INCH = 0.16, 0.10, 0.62, 200
+_KINDS_IN_A_ROW = 5  # of the legend
 
 
 def draw(timeline: Timeline, lanes: Sequence[str]) -> Figure:
@@ -37,9 +39,11 @@ def draw(timeline: Timeline, lanes: Sequence[str]) -> Figure:
 
     packed = {lane: _pack([s for s in timeline.spans if s.lane == lane]) for lane in lanes}
     heights = [_ROW_IN * max(2, len(rows)) + _GAP_IN for rows in packed.values()]
-    height_in = sum(heights) + _FOOT_IN
+    kinds = {_kind(s) for rows in packed.values() for row in rows for s in row}
+    foot_in = _FOOT_IN + _ROW_IN * (len(kinds) > _KINDS_IN_A_ROW)
+    height_in = sum(heights) + foot_in
     figure = Figure(figsize=(_WIDTH_IN, height_in))
-    bottom = _FOOT_IN / height_in
+    bottom = foot_in / height_in
     box = (_LEFT_IN / _WIDTH_IN, bottom, 1 - (_LEFT_IN + _RIGHT_IN) / _WIDTH_IN, 0.99 - bottom)
     axes = figure.add_axes(box)
     top = sum(heights)
@@ -48,7 +52,7 @@ def draw(timeline: Timeline, lanes: Sequence[str]) -> Figure:
         top -= height
     last = max((s.end for rows in packed.values() for row in rows for s in row), default=1.0)
     _frame(axes, last, sum(heights))
-    _legend(axes, {_kind(s) for rows in packed.values() for row in rows for s in row})
+    _legend(axes, kinds)
     figure.set_label(describe(timeline, lanes))
     return figure
 
@@ -151,5 +155,6 @@ def _legend(axes: Axes, kinds: set[str]) -> None:
     axes.legend(
         handles=[Patch(color=colour, label=word) for colour, word in shown],
         loc="upper left", bbox_to_anchor=(-0.01, -0.28 / max(axes.get_ylim()[1], 0.5)),
-        ncols=max(1, len(shown)), fontsize=8, frameon=False, handlelength=1.2, columnspacing=1.2,
+        ncols=max(1, -(-len(shown) // (1 + (len(shown) > _KINDS_IN_A_ROW)))),
+        fontsize=8, frameon=False, handlelength=1.2, columnspacing=1.2,
     )  # fmt: skip

@@ -40,7 +40,7 @@ from tests.browser.lab import jupyter_lab
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.needs("chromium")]
 
-VIEWS = ("smem", "registers", "banks", "tmem", "pipeline", "barriers")
+VIEWS = ("smem", "registers", "banks", "tmem", "pipeline", "barriers", "schedules")
 HEAD, SIDE = 34, 46  # where the cells begin on a canvas, in CSS pixels
 
 
@@ -173,6 +173,16 @@ CHANGED: dict[str, dict[str, int | str | bool]] = {
         "work": "copy out",
     },
     "barriers": {"program": "queue", "order": "0", "step": 5, "picks": "queue/0:01"},
+    "schedules": {
+        "tiles": 11,
+        "sms": 3,
+        "pattern": "mixed",
+        "start": 2,
+        "late": 7,
+        "ahead": False,
+        "code": "blocks",
+        "step": 9,
+    },
     "waves": {
         "m": 12,
         "n": 10,
@@ -512,3 +522,19 @@ SAID = {
     6: "cycles, ",
     7: " ",
 }
+
+
+def test_schedules_play_to_the_end_and_stop_on_request(open_page: Opener) -> None:
+    opened = open_page("schedules?tiles=4&sms=2&start=0")
+    last = opened.evaluate("window.model.state.step")
+    opened.get_by_role("button", name="play").click()
+    assert opened.evaluate("window.model.state.step") < last
+    assert "After 0 of" in text(opened, ".mgx-sentence")
+    wait_for_text(opened, ".mgx-sentence", "After 2 of")
+    opened.get_by_role("button", name="stop").click()
+    stopped = opened.evaluate("window.model.state.step")
+    opened.wait_for_timeout(800)
+    assert opened.evaluate("window.model.state.step") == stopped
+    opened.get_by_role("button", name="play").click()
+    wait_for_text(opened, ".mgx-sentence", "4 tiles on 2 SMs")
+    opened.get_by_role("button", name="play").wait_for()

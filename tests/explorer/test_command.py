@@ -41,6 +41,6 @@ def test_without_a_browser_it_says_what_to_do(monkeypatch, capsys):
 def test_an_unknown_view_is_named(capsys):
     assert cli.main(["explore", "sram"]) == 1
     assert (
-        "none of smem, registers, banks, tmem, pipeline, barriers or waves"
+        "none of smem, registers, banks, tmem, pipeline, barriers, waves or schedules"
         in capsys.readouterr().err
     )

@@ -25,6 +25,7 @@ VIEWS = {
     "timeline": "explore.pipeline(timeline=timeline)",
     "barriers": "explore.barriers('eager')",
     "waves": "explore.waves(8, 16, order='snake')",
+    "schedules": "explore.schedules(12, sms=3)",
 }
 GIVEN = """\
 from types import SimpleNamespace as Some

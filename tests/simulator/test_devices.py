@@ -136,3 +136,103 @@ def test_devices_that_take_different_ways_say_so() -> None:
     assert [e.rule for e in report.errors] == ["unsupported"]
     assert "different ways on different devices" in report.errors[0].what
     assert report.value is None
+
+
+def passed_on(*, wait: bool = True, signal_first: bool = False, to: int | None = None):
+    """Each device stores into the next one's output, and the three ways to get that wrong."""
+
+    def f(x):
+        def body(x_ref, y_ref, sem):
+            following = lax.rem(lax.axis_index("x") + 1, N)
+            target = following if to is None else lax.axis_index("x")
+            if signal_first:
+                pl.semaphore_signal(sem, device_id=target)
+            plgpu.remote_ref(y_ref, following)[...] = x_ref[...]
+            if not signal_first:
+                pl.semaphore_signal(sem, device_id=target)
+            if wait:
+                pl.semaphore_wait(sem)
+
+        return plgpu.kernel(body, out_type=x, scratch_types=[plgpu.SemaphoreType.REGULAR])(x)
+
+    return on_devices(f)
+
+
+@schedules
+@pytest.mark.parametrize("wrong", [{"wait": False}, {"signal_first": True}, {"to": 0}])
+def test_a_device_may_not_end_before_others_have_written_to_it(wrong, schedule) -> None:
+    x = normal(N, 128)
+    report = simulate(passed_on(**wrong), x, schedule=schedule)
+    assert {e.rule for e in report.errors} == {"data-race"}
+    assert "can end on device" in report.errors[0].what
+    assert "still writes its y_ref" in report.errors[0].what
+    assert not simulate(passed_on(), x, schedule=schedule).findings
+
+
+@schedules
+@pytest.mark.parametrize("right", [False, True])
+def test_a_device_may_not_end_while_others_read_from_it(right, schedule) -> None:
+    def f(x):
+        def body(x_ref, y_ref, twice_ref, there, read):
+            me = lax.axis_index("x")
+            following, before = lax.rem(me + 1, N), lax.rem(me + N - 1, N)
+            twice_ref[...] = x_ref[...] * 2
+            pl.semaphore_signal(there, device_id=before)
+            pl.semaphore_wait(there)
+            y_ref[...] = plgpu.remote_ref(twice_ref, following)[...]
+            if right:
+                pl.semaphore_signal(read, device_id=following)
+                pl.semaphore_wait(read)
+
+        semaphore = plgpu.SemaphoreType.REGULAR
+        return plgpu.kernel(body, out_type=(x, x), scratch_types=[semaphore, semaphore])(x)[0]
+
+    report = simulate(on_devices(f), normal(N, 128), schedule=schedule)
+    assert [e.rule for e in report.errors] == ([] if right else ["data-race"])
+    assert right or "still reads its twice_ref" in report.errors[0].what
+
+
+@schedules
+@pytest.mark.parametrize("places", [1, 3])
+def test_a_place_that_is_used_again_needs_a_signal_back(places, schedule) -> None:
+    """A sum around the ring; a fast device signals twice before the next one has read once."""
+
+    def f(x):
+        def body(x_ref, y_ref, sums, arrived):
+            following = lax.rem(lax.axis_index("x") + 1, N)
+            total = x_ref[...]
+            for step in range(3):
+                place = step % places
+                plgpu.remote_ref(sums, following)[place] = total
+                pl.semaphore_signal(arrived, device_id=following)
+                pl.semaphore_wait(arrived)
+                total = total + sums[place]
+            y_ref[...] = total
+
+        sums = jax.ShapeDtypeStruct((places, *x.shape), x.dtype)
+        semaphore = plgpu.SemaphoreType.REGULAR
+        return plgpu.kernel(body, out_type=(x, sums), scratch_types=[semaphore])(x)[0]
+
+    report = simulate(on_devices(f), normal(N, 128), schedule=schedule)
+    assert {e.rule for e in report.errors} == ({"data-race"} if places == 1 else set())
+
+
+@schedules
+@pytest.mark.parametrize("value", [1, 2])
+def test_a_count_does_not_say_who_signalled(value, schedule) -> None:
+    def f(x):
+        def body(x_ref, y_ref, inbox, done):
+            for place, step in ((0, 1), (1, N - 1)):
+                other = lax.rem(lax.axis_index("x") + step, N)
+                plgpu.remote_ref(inbox, other)[place] = x_ref[...]
+                pl.semaphore_signal(done, device_id=other)
+            pl.semaphore_wait(done, value=value)
+            y_ref[...] = inbox[0] + inbox[1]
+
+        inbox = jax.ShapeDtypeStruct((2, *x.shape), x.dtype)
+        semaphore = plgpu.SemaphoreType.REGULAR
+        return plgpu.kernel(body, out_type=(x, inbox), scratch_types=[semaphore])(x)[0]
+
+    report = simulate(on_devices(f), normal(N, 128), schedule=schedule)
+    assert ("data-race" in {e.rule for e in report.errors}) is (value == 1)
+    assert value == 1 or not report.findings

@@ -7,6 +7,7 @@ import itertools
 import json
 
 import numpy as np
+import pytest
 
 from course_lib.kernels.asynchronous_copies import RingConfig, ring_copy
 from course_lib.simulator import simulate, timeline_picture
@@ -125,3 +126,63 @@ def test_a_long_timeline_is_drawn_with_few_spans() -> None:
     assert len(line.html()) < 1_000_000
     _, close, _ = line.window(start=1000, end=1100)
     assert len(close) == 50
+
+
+def exponentials(x, *, fold):
+    """exp2 of a matrix, with a factor: once folded into a difference, once not."""
+    import jax.experimental.pallas.mosaic_gpu as plgpu
+    import jax.numpy as jnp
+
+    def body(x_gmem, o_gmem):
+        x = x_gmem[...]
+        product = x * 3.0
+        o_gmem[...] = jnp.exp2(product - 1.0) if fold else jnp.exp2(product)
+
+    return plgpu.kernel(body, out_type=x)(x)
+
+
+def arithmetic(timeline, name=None):
+    spans = [s for s in timeline.spans if s.kind == "arithmetic"]
+    return sum(s.end - s.start for s in spans if name in (None, s.name))
+
+
+def test_arithmetic_takes_its_time_in_a_detailed_timeline_only() -> None:
+    x = normal(64, 128)
+    plain = timed(functools.partial(exponentials, fold=False), x)
+    report = simulate(functools.partial(exponentials, fold=False), x, timeline="detailed")
+    assert arithmetic(plain) == 0
+    assert arithmetic(report.timeline, "exp2") == 64 * 128 / 16
+    assert arithmetic(report.timeline, "mul") == 64 * 128 / 128
+    assert report.timeline.cycles != plain.cycles
+    np.testing.assert_allclose(report.value, np.exp2(3 * x), rtol=1e-6)
+
+
+def test_a_product_that_is_only_added_to_is_part_of_the_sum() -> None:
+    fold = functools.partial(exponentials, fold=True)
+    timeline = simulate(fold, normal(64, 128), timeline="detailed").timeline
+    assert arithmetic(timeline, "mul") == 0
+    assert arithmetic(timeline, "sub") == 64 * 128 / 128
+
+
+def test_threads_of_a_block_share_its_alu() -> None:
+    import jax
+    import jax.experimental.pallas.mosaic_gpu as plgpu
+    import jax.numpy as jnp
+
+    def body(x_gmem, o_gmem):
+        mine = jax.lax.axis_index("t")
+        o_gmem[mine] = jnp.exp2(x_gmem[mine])
+
+    x = normal(2, 64, 128)
+    two = plgpu.kernel(body, out_type=x, num_threads=2, thread_name="t")
+    spans = [s for s in simulate(two, x, timeline="detailed").timeline.spans if s.name == "exp2"]
+    (first, second) = sorted(spans, key=lambda s: s.start)
+    assert first.lane != second.lane
+    assert second.start >= first.end
+
+
+def test_a_timeline_of_another_kind_is_refused() -> None:
+    from course_lib.diagnostics import OptionError
+
+    with pytest.raises(OptionError, match="choose True, False or 'detailed'"):
+        simulate(add_one, normal(256), timeline="fine")

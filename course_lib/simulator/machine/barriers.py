@@ -141,23 +141,67 @@ class Barrier:
             machine.clockwork.wait(thread, self.when_done, op)
 
 
-class Semaphore:
-    """A counter in global memory. Signals hand over what the signaller knows."""
+class Signal:
+    """One signal of a semaphore: how much, by whom, and what that thread knew.
 
-    __slots__ = ("clock", "name", "value", "when")
+    A signal *implies* another one if its thread knew of it: it is there only if the other is.
+    """
+
+    __slots__ = ("amount", "clock", "cluster", "component", "time")
+
+    def __init__(self, thread: Any, amount: int) -> None:
+        self.amount = amount
+        self.cluster, self.component = thread.block.cluster.index, thread.generic
+        self.clock = Clock()
+        hand_over(self.clock, thread)
+        self.time = thread.clock.known[thread.generic]
+
+    def implies(self, other: Signal) -> bool:
+        """Whether this one can only have been given after `other` (or is the same)."""
+        return at(self.clock.elsewhere.get(other.cluster, []), other.component) >= other.time
+
+
+class Semaphore:
+    """A counter in global memory. Signals hand over what the signaller knows.
+
+    A wait sees a number, not who made it. So it hands over only what it could not have passed
+    without: a signal counts if those that do not imply it are too few.
+    """
+
+    __slots__ = ("clock", "name", "signals", "taken", "value", "when")
 
     def __init__(self, name: str) -> None:
         self.value = 0
-        self.clock = Clock()
+        self.clock = Clock()  # what all signals so far handed over
+        self.signals: list[Signal] = []  # since the value was last taken down to 0
+        self.taken = 0  # of them
         self.name = name
         self.when = 0.0
 
     def signal(self, machine: Any, thread: Any, amount: int) -> None:
         self.value += amount
+        self.signals.append(Signal(thread, amount))
         hand_over(self.clock, thread)
         if machine.clockwork is not None:
             machine.clockwork.arrive(thread, self)
         machine.changed = True
+
+    def wait(self, thread: Any, needed: int, *, decrement: bool) -> None:
+        """A thread has seen that the value is at least `needed`."""
+        if self.value == needed:  # without any one of them it would not be there
+            take_over(thread, self.clock)
+        else:
+            enough = self.taken + needed
+            for signal in self.signals:
+                others = (s.amount for s in self.signals if not s.implies(signal))
+                if sum(others) < enough:
+                    take_over(thread, signal.clock)
+        if not decrement:
+            return
+        self.value -= needed
+        self.taken += needed
+        if self.value == 0:
+            self.signals, self.taken = [], 0
 
 
 def hand_over(into: Clock, thread: Any) -> None:

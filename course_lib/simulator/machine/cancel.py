@@ -15,6 +15,8 @@ from course_lib.simulator.machine.sync import compile_thing
 from course_lib.simulator.machine.views import compile_ref
 
 _BYTES = 16
+_FAILED = "failed"  # who saw the first request fail
+_UNDEFINED = 2**31 - 1  # an index that a failed request leaves: far outside of any array
 
 
 def _try_cancel(c: Compiler, block: ir.Block, op: ir.Op) -> Step:
@@ -68,6 +70,8 @@ def _ask_once(thread: Any, op: ir.Op, view: View, barrier: Any, axes: Any) -> No
 def _ask(thread: Any, op: ir.Op, view: View, barrier: Any, blocks: list[Any]) -> None:
     """Takes a cluster now; the answer lands later, in every block of this one."""
     machine, cluster = thread.machine, thread.block.cluster
+    if _FAILED in cluster.asked:
+        machine.report_late_cancel(*cluster.asked[_FAILED][1:], thread, op)
     answer = _encode(machine.steal(cluster.device))
     landings = []
     for b in blocks:
@@ -104,8 +108,13 @@ def _query(c: Compiler, block: ir.Block, op: ir.Op) -> Step:
         kernel = thread.block.cluster.device.kernel
         words = np.ascontiguousarray(view.data).reshape(-1).view(np.int32)
         success = bool(words[0] == 1)
-        index = np.unravel_index(int(words[1]), kernel.grid) if success else (0,) * len(names)
-        where = dict(zip(kernel.grid_names, index, strict=False))
+        if not success:
+            thread.block.cluster.asked.setdefault(_FAILED, (0, thread, op))
+        if success:
+            index = np.unravel_index(int(words[1]), kernel.grid)
+            where = dict(zip(kernel.grid_names, map(int, index), strict=False))
+        else:
+            where = dict.fromkeys(kernel.grid_names, _UNDEFINED)
         results = [*(np.int32(where.get(n, 0)) for n in names), np.bool_(success)]
         for slot, value in zip(outputs, results, strict=True):
             if slot >= 0:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import bisect
+import dataclasses
 import heapq
+import math
 from typing import Any
 
 from course_lib.simulator import ir
+from course_lib.simulator.machine.arithmetic import Work
 from course_lib.simulator.machine.costs import COSTS
 from course_lib.simulator.timeline import Span, Timeline
 
@@ -73,6 +76,10 @@ class Clockwork:
         for thread in cluster.threads:
             thread.time = start
 
+    def free_at(self, device: int) -> float:
+        """When the next place for a cluster is free; infinity while there is none."""
+        return min(self._free.get(device, []), default=math.inf)
+
     def finish(self, cluster: Any) -> None:
         end = max(t.time for t in cluster.threads)
         heapq.heappush(self._free.setdefault(cluster.device.index, []), end)
@@ -109,6 +116,8 @@ class Clockwork:
     def access(self, thread: Any, view: Any, op: ir.Op) -> None:
         """A plain read or write."""
         c = self.costs
+        if view.buffer.space == "regs":  # a run_state's: the lanes have it
+            return
         if view.buffer.space == "gmem":
             cycles = c.gmem_latency + view.nbytes / c.gmem_bytes_per_cycle
         else:
@@ -155,3 +164,29 @@ class Clockwork:
 
     def wait(self, thread: Any, when: float, op: ir.Op) -> None:
         self.until(thread, "wait", when, op)
+
+
+class Detailed(Clockwork):
+    """A clockwork in which arithmetic in registers takes its time, and copies come from L2.
+
+    The threads of a block share the SM's ALU and its special function units. Tiles come from the
+    L2 cache, as they do in the middle of a long kernel whose blocks read the same ones.
+    """
+
+    def __init__(self, arch: Any, recorder: Any) -> None:
+        super().__init__(arch, recorder)
+        self.costs = dataclasses.replace(
+            self.costs,
+            gmem_bytes_per_cycle=self.costs.l2_bytes_per_cycle,
+            gmem_latency=self.costs.l2_latency,
+        )
+
+    def arithmetic(self, thread: Any, work: Work, op: ir.Op) -> None:
+        """A thread computes: in turns with the others of its block where they compute, too."""
+        c = self.costs
+        name, rate = ("special", c.special_per_cycle) if work.special else ("ALU", c.alu_per_cycle)
+        cycles = work.elements / rate
+        engine = self._engines.setdefault((thread.block, name), Engine())
+        start = engine.take(thread.time, cycles)
+        thread.time = start + cycles
+        self.span(thread, "arithmetic", start, thread.time, op)

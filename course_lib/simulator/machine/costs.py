@@ -4,7 +4,8 @@ Rates come from the vendor's data sheets (dense throughput and memory bandwidth,
 divided by SMs and boost clock: H200 SXM 989 Tflop/s in float16 and 4.8 TB/s over
 132 SMs, B200 2.25 Pflop/s and 8 TB/s over 148). Latencies are assumed round
 numbers in the range that published microbenchmarks of Hopper report. Arithmetic
-in registers, instruction issue of lanes and L2 hits are not modelled.
+in registers and hits in the L2 cache are modelled where a timeline is asked to be detailed
+(`clockwork.Detailed`), instruction issue of lanes is not.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ class Costs:
       smem_bytes_per_cycle: shared memory bandwidth (32 banks of 4 bytes).
       flops_per_cycle: dense tensor-core float16 operations (a multiply-add is two).
       issue: cycles to issue an asynchronous operation.
+      alu_per_cycle, special_per_cycle: 32-bit results of plain arithmetic, and of powers of two and
+        the like (CUDA C++ Programming Guide, "Throughput of Native Arithmetic Instructions").
       mma_sustained: the part of the tensor core's peak that is left when nothing waits: from the
         ladder's steps on an H200 (step 7: 801 Tflop/s at 8192 cubed); the same for all kernels.
       smem_delivered: the part of shared memory's bandwidth that MMAs and copies get together: from
@@ -55,6 +58,8 @@ class Costs:
     barrier_latency: int = 20
     smem_bytes_per_cycle: int = 128
     issue: int = 20
+    alu_per_cycle: int = 128
+    special_per_cycle: int = 16
 
     # What the timing-only mode needs beside (see `course_lib.simulator.performance`).
     mma_sustained: float = 1.0

@@ -9,6 +9,7 @@ import numpy as np
 
 from course_lib.simulator import ir
 from course_lib.simulator.machine import dataflow, races
+from course_lib.simulator.machine.barriers import hand_over
 from course_lib.simulator.machine.faults import Deadlock, Enough
 from course_lib.simulator.machine.memory import Buffer, fill_value
 from course_lib.simulator.machine.sync import POLL, Things
@@ -193,12 +194,15 @@ class Launch:
     # Turns.
 
     def _loop(self) -> None:
-        timing = self.machine.timing
-        first = _RESIDENT_AT_RANDOM if timing.preempts else 1
+        timing, machine = self.machine.timing, self.machine
+        filled = machine.by_clock and not machine.timing_only  # every SM has a block from the start
+        first = _RESIDENT_AT_RANDOM if timing.preempts else machine.arch.sms if filled else 1
         for _ in range(first):
             self._next_cluster()
         while self.live:
             thread = self._choose()
+            if filled and thread and self._free_before(_when(thread)) and self._next_cluster():
+                continue  # what happens on that SM may come first
             if thread is not None:
                 self._turn(thread)
                 timing.maybe_fire()
@@ -215,9 +219,14 @@ class Launch:
         while timing.fire():
             pass
 
+    def _free_before(self, when: float) -> bool:
+        """Whether an SM is free by then, which is when its next block starts."""
+        free = [self.machine.clockwork.free_at(d.index) for d in self.devices]
+        return min(free) <= when
+
     def _choose(self) -> Thread | None:
         timing = self.machine.timing
-        if self.machine.timing_only:
+        if self.machine.by_clock:
             return self._earliest()
         if not timing.preempts:
             for t in self.live:
@@ -243,7 +252,7 @@ class Launch:
                 if request is POLL:
                     thread.polling = True
                     return
-                if self.machine.timing_only or not request.ready():
+                if self.machine.by_clock or not request.ready():
                     thread.waiting = request
                     for t in self.live if self.machine.changed else ():
                         t.polling = False
@@ -265,6 +274,7 @@ class Launch:
         if thread.warp is not None:
             return
         cluster = thread.block.cluster
+        hand_over(cluster.device.ending, thread)
         left = self._open[cluster.index]
         left[thread.block.index] -= 1
         if left[thread.block.index] == 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import gc
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -14,11 +15,11 @@ from course_lib.diagnostics import OptionError
 from course_lib.simulator import ir
 from course_lib.simulator.machine import dataflow, races
 from course_lib.simulator.machine.access import ACCESS
-from course_lib.simulator.machine.arch import ARCHS
+from course_lib.simulator.machine.arch import ARCHS, Arch
 from course_lib.simulator.machine.barriers import Barrier, Semaphore
 from course_lib.simulator.machine.blas import one_thread
 from course_lib.simulator.machine.cancel import CANCEL
-from course_lib.simulator.machine.clockwork import Clockwork
+from course_lib.simulator.machine.clockwork import Clockwork, Detailed
 from course_lib.simulator.machine.control import CONTROL
 from course_lib.simulator.machine.faults import (
     Deadlock,
@@ -103,6 +104,20 @@ def _no_collections() -> Iterator[None]:
             gc.enable()
 
 
+def _with_sms(arch: Arch, sms: int | None, schedule: str | int) -> Arch:
+    """The architecture with another number of SMs; complains about what does not go together."""
+    if sms is None:
+        return arch
+    if isinstance(sms, bool) or not isinstance(sms, int) or not 1 <= sms <= arch.sms:
+        raise OptionError(f"sms={sms!r}: give a whole number from 1 to {arch.sms}")
+    if schedule != "in_order":
+        raise OptionError(
+            f"sms={sms} and schedule={schedule!r}: on a number of SMs the clock says who is next, "
+            "so leave schedule at 'in_order'"
+        )
+    return dataclasses.replace(arch, sms=sms)
+
+
 class Machine:
     """One simulation of one program.
 
@@ -111,31 +126,39 @@ class Machine:
       max_steps: operations that all kernels together may run.
       sample: the clusters to run, by their places in the grid; None for all. Of a sample only
         the time is kept: no data moves, and nothing is checked.
+      sms: a GPU with so many SMs, a block on each, on which threads take turns by their clocks;
+        None for turns without clocks.
     """
 
     def __init__(
         self, program: ir.Program, *, arch: str = "sm_90a", schedule: str | int = "in_order",
         max_steps: int = 20_000_000, fallback: Fallback | None = None,
-        timeline: bool = False, clockwork: Clockwork | None = None,
-        sample: Sequence[tuple[int, ...]] | None = None,
+        timeline: bool | str = False, clockwork: Clockwork | None = None,
+        sample: Sequence[tuple[int, ...]] | None = None, sms: int | None = None,
     ) -> None:  # fmt: skip
         if arch not in ARCHS:
             raise OptionError(f"arch={arch!r}: choose one of {', '.join(ARCHS)}")
         if not isinstance(max_steps, int) or max_steps < 1:
             raise OptionError(f"max_steps={max_steps!r}: give a whole number from 1 on")
         self.program = program
-        self.arch = ARCHS[arch]
+        self.arch = _with_sms(ARCHS[arch], sms, schedule)
         self.timing = Timing(schedule)
         self.max_steps = max_steps
         self.steps = 0
         self.recorder = Recorder(program)
-        self.clockwork = Clockwork(self.arch, self.recorder) if timeline else clockwork
+        timed = timeline or sms is not None
+        if timeline not in (False, True, "detailed"):
+            raise OptionError(f"timeline={timeline!r}: choose True, False or 'detailed'")
+        kind = Detailed if timeline == "detailed" else Clockwork
+        self.clockwork = kind(self.arch, self.recorder) if timed else clockwork
         self.sample = sample
         self.timing_only = sample is not None
-        preempt = self.timing.preempts
-        if preempt not in program.compiled:
-            program.compiled[preempt] = Compiler(program, MAKERS, VALUES, preempt=preempt)
-        self.compiler: Compiler = program.compiled[preempt]
+        self.by_clock = self.timing_only or sms is not None
+        how = dict(preempt=self.timing.preempts, timed=isinstance(self.clockwork, Detailed))
+        key = tuple(how.values())
+        if key not in program.compiled:
+            program.compiled[key] = Compiler(program, MAKERS, VALUES, **how)
+        self.compiler: Compiler = program.compiled[key]
         self.fallback: Fallback = fallback or (lambda op, args: None)
         self.devices: list[Any] = []
         self.changed = False
@@ -385,6 +408,39 @@ class Machine:
             )
         barrier.block.cluster.components.give_back(barrier.component, barrier.base + barrier.phases)
 
+    def report_ended(self, thread: Any, view: View, op: ir.Op, write: bool, kind: str) -> None:
+        """A block uses memory of another one that has left its scope."""
+        home, _ = view.buffer.home
+        self.recorder.add(
+            "cluster-memory-ended",
+            f"{view.buffer.name} of {home} is used after {home} has left its scope.",
+            [(verb(kind, write, f"{view.buffer.name} of {home}"), thread, op)],
+        )
+
+    def report_left(self, block: Any, buffer: Any, record: Any) -> None:
+        """Memory ends while another block may still use it."""
+        done = "writes" if record.write else "reads"
+        self.recorder.add(
+            "cluster-memory-ended",
+            f"{block} leaves the scope of {buffer.name} while another block may still use it.",
+            [(f"{done} {buffer.name} of {block}", record.thread, record.op)],
+        )
+
+    def report_device_left(self, device: Any, buffer: Any, record: Any) -> None:
+        """A kernel has ended on a device while another one may still use its memory."""
+        place = str(View(buffer, buffer.data, record.group.lo, record.group.hi))
+        self.recorder.add(
+            "data-race",
+            f"The kernel can end on device {device.index} while another device still "
+            f"{'writes' if record.write else 'reads'} its {place}.",
+            [(verb(record.kind, record.write, place), record.thread, record.op)],
+            why="What comes next on that device reads the output, or is given the memory. A kernel "
+            "waits for its own accesses, not for those of other devices.",
+            fix="Let the other device call pl.semaphore_signal(..., device_id=...) when its access "
+            "is done (after a copy: plgpu.wait_smem_to_gmem(0)), and this one pl.semaphore_wait "
+            "before it ends.",
+        )  # fmt: skip
+
     def report_store(self, thread: Any, store: Any, rule: str) -> None:
         what = "ends with a copy that is in no group" if rule == "uncommitted-copy" else (
             "ends while a copy may still read its shared memory"
@@ -418,6 +474,14 @@ class Machine:
             "Two blocks issue different copies where all must issue the same one.",
             [(f"starts a collective copy from {v}", t, o) for _, t, o, v in (one, two)],
             key="source",
+        )
+
+    def report_late_cancel(self, seen: Any, seen_op: ir.Op, thread: Any, op: ir.Op) -> None:
+        self.recorder.add(
+            "cancel-after-failure",
+            f"{thread} asks for a cluster although {seen} has seen that none is left.",
+            [("sees the request fail", seen, seen_op), ("cancels a cluster", thread, op)],
+            key="cancel",
         )
 
     def report_cancel(self, first: Any, first_op: ir.Op, thread: Any, op: ir.Op) -> None:
@@ -482,6 +546,7 @@ class Machine:
     def end_of_kernel(self, launch: Launch) -> None:
         """Checks what must be true when a kernel has ended."""
         for device in launch.devices:
+            races.check_device_left(device, device.args)
             for thing in device.globals().values():
                 for semaphore in getattr(thing, "array", np.empty(0)).flat:
                     if isinstance(semaphore, Semaphore) and semaphore.value:

@@ -46,11 +46,13 @@ class Buffer:
       mirror: of global memory that nobody writes: the same values in float32, or None.
       casts: of shared memory: float32 values of regions, for the matrix units (`Casts`), or None.
       home: the block it belongs to (None for global memory).
+      ended: whether its block has left its scope, and only a neighbour can still mean it.
     """
 
     __slots__ = (
-        "_missing", "casts", "columns", "data", "full", "home", "log", "members", "mirror", "name",
-        "offset", "peers", "space", "swizzle", "tiling", "type", "unwritten", "views", "watched",
+        "_missing", "casts", "columns", "data", "ended", "full", "home", "log", "members", "mirror",
+        "name", "offset", "peers", "space", "swizzle", "tiling", "type", "unwritten", "views",
+        "watched",
     )  # fmt: skip
 
     def __init__(self, data: np.ndarray, space: str, name: str, *, written: bool) -> None:
@@ -68,6 +70,7 @@ class Buffer:
         self.swizzle = 0
         self.columns = 0
         self.watched = True
+        self.ended = False
         self.members: dict[Any, Buffer] | None = None  # of a union, by alias
         self.peers: Buffer | None = None  # the union that this is a member of
         self.offset = 0  # in the union, in bytes
@@ -86,6 +89,12 @@ class Buffer:
         if type_.union:
             out.members = {}
         return out
+
+    def end(self) -> None:
+        """Its block has left its scope: who comes now is too late."""
+        self.ended = True
+        for member in (self.members or {}).values():
+            member.end()
 
     def forget(self) -> None:
         """The allocation ends: lets go of everything that points back at it."""

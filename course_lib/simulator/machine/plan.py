@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from course_lib.simulator import ir
+from course_lib.simulator.machine import arithmetic
 from course_lib.simulator.machine.faults import Fault, StepLimit, Unsupported
 from course_lib.simulator.machine.values import Function
 
@@ -164,11 +165,12 @@ class Compiler:
     """
 
     def __init__(self, program: ir.Program, makers: dict[str, Maker], values: dict[str, Any],
-                 *, preempt: bool) -> None:  # fmt: skip
+                 *, preempt: bool, timed: bool = False) -> None:  # fmt: skip
         self.program = program
         self.makers = makers
         self.values = values
         self.preempt = preempt
+        self.timed = timed  # whether arithmetic takes its time (`clockwork.Detailed`)
         self._plans: dict[int, Plan] = {}
 
     def plan(self, index: int) -> Plan:
@@ -199,7 +201,8 @@ class Compiler:
             return _fallback(op)
         ins = [block.types[s] for s in op.inputs]
         outs = [output_type(block, op, i) for i in range(len(op.outputs))]
-        return value_step(op, maker(op.params, ins, outs))
+        step = value_step(op, maker(op.params, ins, outs))
+        return _timed(block, op, step) if self.timed else step
 
     def call(self, index: int) -> tuple[Run, Plan]:
         """What runs a block for a step: `run`, or `generate` if it may wait."""
@@ -242,6 +245,19 @@ def value_step(op: ir.Op, function: Function) -> Step:
         put(env, outputs, function(*[env[s] for s in inputs]))
 
     return Step(several)
+
+
+def _timed(block: ir.Block, op: ir.Op, step: Step) -> Step:
+    """The step of an op that a thread's ALU is busy with; as it is, where that is nothing."""
+    work = arithmetic.work_of(block, op)
+    if work is None:
+        return step
+
+    def run(thread: Any, env: Env) -> None:
+        step.run(thread, env)
+        thread.machine.clockwork.arithmetic(thread, work, op)
+
+    return Step(run)
 
 
 def put(env: Env, outputs: Sequence[int], values: Sequence[Any]) -> None:

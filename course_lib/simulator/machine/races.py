@@ -164,6 +164,8 @@ def check(
     buffer = view.buffer
     if buffer.log is None or not buffer.watched or machine.timing_only:
         return
+    if buffer.ended:
+        machine.report_ended(thread, view, op, write, kind)
     group = view.group
     if group is None:
         group = view.group = buffer.log.group(view)
@@ -261,6 +263,38 @@ def _check_union(machine: Any, thread: Any, view: View, op: ir.Op, write: bool, 
                     r for r in group.records
                     if not _past(machine, thread, view, op, write, kind, -1, r, False)
                 ]  # fmt: skip
+
+
+def check_left(block: Any, buffers: Iterable[Any]) -> None:
+    """Memory of a block ends: another block of its cluster must be done with it, and known to be.
+
+    A block ends when all of its threads have, so it is enough if one of them knows.
+    """
+    for buffer in buffers:
+        groups = buffer.log.groups.values() if buffer.log is not None else ()
+        for record in [r for group in groups for r in group.records]:
+            if record.thread.block is block or record.kind != GENERIC:
+                continue
+            if all(at(t.clock.known, record.component) < record.time for t in block.threads):
+                record.thread.machine.report_left(block, buffer, record)
+                break
+
+
+def check_device_left(device: Any, buffers: Iterable[Any]) -> None:
+    """A kernel ends on one device: the others must be done with its memory, and known to be.
+
+    What follows on that device reads the outputs, and may be given the other memory.
+    """
+    for buffer in buffers:
+        log = getattr(buffer, "log", None)
+        groups = log.groups.values() if log is not None else ()
+        for record in [r for group in groups for r in group.records]:
+            if record.thread.block.cluster.device is device:
+                continue
+            known = device.ending.elsewhere.get(record.cluster, [])
+            if at(known, record.component) < record.time:
+                record.thread.machine.report_device_left(device, buffer, record)
+                break
 
 
 def rule_of_race(r: Record, thread: Any, view: View, write: bool, kind: str) -> str:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from course_lib.simulator import ir
-from course_lib.simulator.machine import barriers
 from course_lib.simulator.machine.barriers import Barrier, Semaphore
 from course_lib.simulator.machine.faults import KernelFault, OutOfBounds, Unsupported
 from course_lib.simulator.machine.plan import Compiler, Env, Maker, Step
@@ -86,8 +85,8 @@ class WaitFor:
 
 def wait_on(thread: Any, barrier: Barrier, op: ir.Op) -> Generator[Any, None, None]:
     """Waits for the barrier's next phase (the thread's own count of it)."""
-    # Where only the time is kept, threads take turns by their clocks, and here is a good place.
-    if not barrier.ready(thread) or thread.machine.timing_only:
+    # Where threads take turns by their clocks, here is a good place.
+    if not barrier.ready(thread) or thread.machine.by_clock:
         yield WaitFor(barrier, op, lambda: barrier.ready(thread))
     barrier.learn(thread, op, thread.machine)
 
@@ -188,9 +187,7 @@ def _semaphore_wait(c: Compiler, block: ir.Block, op: ir.Op) -> Step:
         needed = int(env[amount])
         if semaphore.value < needed:
             yield WaitFor(semaphore, op, lambda: semaphore.value >= needed, needed)
-        if decrement:
-            semaphore.value -= needed
-        barriers.take_over(thread, semaphore.clock)
+        semaphore.wait(thread, needed, decrement=decrement)
         if thread.machine.clockwork is not None:
             thread.machine.clockwork.wait(thread, semaphore.when, op)
 

@@ -228,6 +228,9 @@ def _meet(a: View, b: View) -> bool:
     return all(p < s and r < q for p, q, r, s in zip(a.lo, a.hi, b.lo, b.hi, strict=True))
 
 
+_LEFT_SCOPES = 4  # how many of the last scopes of a block are kept for a neighbour to come too late
+
+
 class ThreadBlock:
     """One block: its threads, its shared and tensor memory, its barriers."""
 
@@ -236,6 +239,7 @@ class ThreadBlock:
         self.coords = coords  # within the cluster
         self.index = index
         self.scopes: dict[tuple[int, int], Scope] = {}
+        self.left: dict[tuple[int, int], Scope] = {}  # of a block in a cluster
         self.smem_bytes = 0
         self.tmem_columns = 0
         kernel = cluster.device.kernel
@@ -349,7 +353,8 @@ class ThreadBlock:
                     strict=True,
                 )
             )
-            needed *= math.prod(sizes.get(a, 1) for a in spec.cluster_axes)
+            rows = [math.prod(sizes.get(a, 1) for a in axes) for axes in spec.cluster_axes]
+            needed *= 1 + sum(row - 1 for row in rows)  # each block is in a row of each kind
         array = np.empty(type_.shape, object)
         for index in np.ndindex(*type_.shape):
             label = name + (f"[{', '.join(map(str, index))}]" if index else "")
@@ -362,9 +367,17 @@ class ThreadBlock:
         scope.left += 1
         if scope.left < scope.users:
             return
+        alone = len(self.cluster.blocks) == 1
+        if not alone:  # kept, to see who comes too late
+            races.check_left(self, [t for t in scope.things if isinstance(t, Buffer)])
+            self.left[scope.key] = scope
+            if len(self.left) > _LEFT_SCOPES:
+                self.left.pop(next(iter(self.left)))
         for thing in scope.things:
-            if isinstance(thing, Buffer):
+            if isinstance(thing, Buffer) and alone:
                 thing.forget()
+            elif isinstance(thing, Buffer):
+                thing.end()
             elif isinstance(thing, Things) and thing.type.barrier is not None:
                 for barrier in thing.array.flat:
                     self.cluster.device.machine.end_barrier(barrier, scope)
@@ -425,16 +438,22 @@ class Cluster:
 
     def sharers(self, barrier: Barrier, block: ThreadBlock) -> list[Barrier]:
         """The barriers that an arrival counts on: one, or one per block that shares it."""
-        axes = barrier.spec.cluster_axes
-        if axes is None:
+        rows = barrier.spec.cluster_axes
+        if rows is None:
             return [barrier]
-        return [self.peer_barrier(barrier, b) for b in self.along(block, axes)]
+        blocks = {b.index: b for axes in rows for b in self.along(block, axes)}
+        return [self.peer_barrier(barrier, b) for b in blocks.values()]
 
     def peer_barrier(self, barrier: Barrier, block: ThreadBlock) -> Barrier:
         """The same barrier in another block of the cluster."""
         key, position, index = barrier.where
-        if barrier.block is block or key not in block.scopes:
+        if barrier.block is block:
             return barrier
+        if key not in block.scopes:
+            raise KernelFault(
+                "cluster-memory-ended",
+                f"{barrier.name} of {block} is used after {block} has left its scope",
+            )
         return block.scopes[key].things[position].array[index]
 
     def peer_buffer(self, buffer: Buffer, block: ThreadBlock) -> Buffer:
@@ -444,9 +463,10 @@ class Cluster:
             alias = next(k for k, m in buffer.peers.members.items() if m is buffer)  # type: ignore[union-attr]
             return union.member(*alias)
         home, (key, position) = buffer.home
-        if home is block or key not in block.scopes:
+        if home is block:
             return buffer
-        return block.scopes[key].things[position]
+        scope = block.scopes.get(key) or block.left.get(key)
+        return buffer if scope is None else scope.things[position]
 
     def peer_view(self, view: View, block: ThreadBlock) -> View:
         """The same part of the same buffer in another block."""
@@ -483,6 +503,7 @@ class Device:
         self.args: list[Any] = []
         self._globals: dict[int, Any] = {}
         self._scoped: dict[Any, Things] = {}
+        self.ending = clocks.Clock()  # what is known here when the kernel has ended
 
     def scoped_semaphores(self, where: Any, type_: ir.RefType, name: str) -> Things:
         """The semaphores of a block's scope; another device may signal them before it starts."""

@@ -181,6 +181,30 @@ def _cancel(x, *, wait, steps=8):
     )
 
 
+def _cancel_counted(x, *, steps):
+    """Asks a number of times, whatever the answers; works only on what it got."""
+
+    def body(x_gmem, o_gmem, result, answered):
+        def work(_, index):
+            plgpu.try_cluster_cancel(result, answered)
+
+            @pl.when(index < x.shape[0])
+            def _():
+                o_gmem[index] = x_gmem[index] + 1
+
+            plgpu.barrier_wait(answered)
+            (following,), more = plgpu.query_cluster_cancel(result, ("g",))
+            plgpu.commit_smem()
+            return jnp.where(more, following, x.shape[0])
+
+        lax.fori_loop(0, steps, work, lax.axis_index("g"))
+
+    scratch = [plgpu.TryClusterCancelResult(), plgpu.Barrier()]
+    return plgpu.kernel(
+        body, out_type=x, scratch_types=scratch, grid=(x.shape[0],), grid_names=("g",)
+    )(x)
+
+
 def _steals(x, *, cluster_axes=("c",), thread_axis="t"):
     """Both blocks of a cluster, with two threads each, work on the same tile."""
 
@@ -302,6 +326,8 @@ PAIRS = [
     Pair("cancel-not-collective", P(_steals, cluster_axes=()), _steals,
          (((5, 2, 2, 128), "float32"),), ("cluster_axes",), arch=ARCH, name="blocks",
          reference=lambda x: x + 1),
+    Pair("cancel-after-failure", P(_cancel_counted, steps=10), P(_cancel, wait=True),
+         (((8, 128), "float32"),), ("none is left",), arch=ARCH, reference=lambda x: x + 1),
     Pair("cancel-not-collective", P(_two_threads_cancel, axes=()),
          P(_two_threads_cancel, axes=("t",)), (((6, 2, 128), "float32"),),
          ("collective_axes",), arch=ARCH, name="threads", reference=lambda x: x + 1),

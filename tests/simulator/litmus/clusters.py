@@ -159,6 +159,76 @@ def _neighbour(x, *, meet):
     return _kernel(body, x, scratch, x.shape)
 
 
+def _fetch(x, *, ready=True, inner=False, meet=True):
+    """Each block reads the other one's tile, from the kernel's scratch or from an inner scope."""
+
+    def body(x_gmem, o_gmem, barrier, *outer):
+        rank = lax.axis_index("c")
+
+        def scope(smem):
+            smem[...] = x_gmem[rank]
+            if ready:
+                plgpu.barrier_arrive(barrier)
+                plgpu.barrier_wait(barrier)
+            o_gmem[rank] = plgpu.cluster_ref(smem, {"c": 1 - rank})[...]
+            if meet:
+                plgpu.barrier_arrive(barrier)
+                plgpu.barrier_wait(barrier)
+
+        if inner:
+            pl.run_scoped(scope, plgpu.SMEM((64, 32), F32))
+            o_gmem[rank] = o_gmem[rank] * 1
+        else:
+            scope(*outer)
+
+    scratch = [plgpu.ClusterBarrier(collective_axes=AXES)]
+    scratch += [] if inner else [plgpu.SMEM((64, 32), F32)]
+    return _kernel(body, x, scratch, x.shape)
+
+
+def _last_word(x, *, wait):
+    """One block tells the other something at its very end; is anybody still there?"""
+
+    def body(x_gmem, o_gmem, told):
+        rank = lax.axis_index("c")
+        o_gmem[rank] = x_gmem[rank]
+        plgpu.barrier_arrive(told)
+        if wait:
+            plgpu.barrier_wait(told)
+        else:
+            pl.when(rank == 1)(lambda: plgpu.barrier_wait(told))
+
+    return _kernel(body, x, [plgpu.ClusterBarrier(collective_axes=AXES)], x.shape)
+
+
+def _square(x, *, axes):
+    """Four blocks load together, twice; the barrier has to be one of all four."""
+
+    def body(x_gmem, o_gmem, smem, loaded, used):
+        rank = 2 * lax.axis_index("a") + lax.axis_index("b")
+        for i in range(2):
+            plgpu.copy_gmem_to_smem(x_gmem.at[i], smem, loaded, collective_axes=("a", "b"))
+            plgpu.barrier_wait(loaded)
+            o_gmem[rank, i] = smem[...]
+            plgpu.commit_smem()
+            if i == 0:
+                plgpu.barrier_arrive(used)
+                plgpu.barrier_wait(used)
+
+    scratch = [
+        plgpu.SMEM((128,), F32),
+        plgpu.Barrier(),
+        plgpu.ClusterBarrier(collective_axes=axes),
+    ]
+    return plgpu.kernel(
+        body,
+        out_type=jax.ShapeDtypeStruct((4, 2, 128), F32),
+        scratch_types=scratch,
+        cluster=(2, 2),
+        cluster_names=("a", "b"),
+    )(x)
+
+
 def _twice(x):
     return jax.numpy.stack([x, x])
 
@@ -191,4 +261,16 @@ PAIRS = [
     Pair("data-race", P(_neighbour, meet=False), P(_neighbour, meet=True), (TILES,),
          ("Give the two blocks a plgpu.ClusterBarrier",), name="neighbour",
          reference=lambda x: x[::-1]),
+    Pair("data-race", P(_fetch, ready=False), _fetch, (TILES,),
+         ("Give the two blocks a plgpu.ClusterBarrier",), name="fetch",
+         reference=lambda x: x[::-1]),
+    Pair("cluster-memory-ended", P(_fetch, meet=False), _fetch, (TILES,),
+         ("scope",), reference=lambda x: x[::-1]),
+    Pair("cluster-memory-ended", P(_fetch, inner=True, meet=False), P(_fetch, inner=True),
+         (TILES,), ("scope",), name="inner", reference=lambda x: x[::-1]),
+    Pair("cluster-memory-ended", P(_last_word, wait=False), P(_last_word, wait=True),
+         (TILES,), ("scope",), name="arrival", reference=lambda x: x),
+    Pair("cluster-smem-reuse", P(_square, axes=("a", "b")), P(_square, axes=(("a", "b"),)),
+         (((2, 128), "float32"),), ("ClusterBarrier",), name="rows and columns only",
+         reference=lambda x: jax.numpy.stack([x] * 4)),
 ]  # fmt: skip
