@@ -8,11 +8,12 @@ in turns, look at the outputs again, and make a record of it.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from typing import Any
 
 import jax
@@ -20,6 +21,7 @@ import jax.numpy as jnp
 
 from course_lib import runtime
 from course_lib.benchmarks import card, records, timing
+from course_lib.benchmarks.progress import Progress
 from course_lib.benchmarks.records import Record, Row
 from course_lib.benchmarks.timing import Clock
 from course_lib.diagnostics import CourseError
@@ -41,6 +43,8 @@ class Contender:
       kernel: whether it is a Mosaic GPU kernel, so that it can be asked what it needs.
       reference: what it computes, where that is not what the case's reference does.
       clock: what times it, where that is not CUPTI; then it is called as it is, not compiled.
+      prepare: what is done to each set of inputs once, before the timing, where it asks for
+        something else than the others (an attention that does not scale gets scaled queries).
     """
 
     name: str
@@ -49,6 +53,7 @@ class Contender:
     kernel: bool = True
     reference: Callable[..., Any] | None = None
     clock: Clock | None = None
+    prepare: Callable[..., tuple[Any, ...]] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,11 +89,13 @@ class Log:
       say: is told every sentence at once.
       notes: the sentences.
       loads: for each case, the card's state while it ran the baseline without a pause.
+      progress: is told what is under way, and how far; nothing of that is kept.
     """
 
     say: Callable[[str], None] = print
     notes: list[str] = dataclasses.field(default_factory=list)
     loads: dict[str, card.State] = dataclasses.field(default_factory=dict)
+    progress: Callable[..., None] = lambda stage, detail="": None
 
     def note(self, sentence: str) -> None:
         """Says a sentence and keeps it."""
@@ -96,19 +103,48 @@ class Log:
         self.notes.append(sentence)
 
 
-def measure_case(case: Case, log: Log, *, rounds: int = 5, launches: int = 8) -> list[Row]:
+type Compiling = Mapping[str, Future[Callable[..., Any]]]
+"""A case's functions, by the contender's name, as soon as they are compiled."""
+
+
+def compile_cases(cases: Sequence[Case], log: Log) -> Sequence[Compiling]:
+    """Compiles everybody of all cases at the same time; nothing is timed meanwhile.
+
+    LLVM and ptxas do most of it, outside of Python's lock, so that threads are enough.
+    """
+    with ThreadPoolExecutor(_COMPILERS) as pool:
+        compiling = [
+            {c.name: pool.submit(_compile, c, case) for c in (case.baseline, *case.contenders)}
+            for case in cases
+        ]
+        futures = [future for of_case in compiling for future in of_case.values()]
+        for done, _ in enumerate(as_completed(futures), start=1):
+            log.progress("compiling", f"{done} of {len(futures)} functions")
+    return compiling
+
+
+def measure_case(
+    case: Case,
+    log: Log,
+    *,
+    rounds: int = 5,
+    launches: int = 8,
+    compiling: Compiling | None = None,
+) -> list[Row]:
     """Times one case's contenders against its baseline.
 
     Contenders that the card cannot run, that do not compile or that are wrong are left
     out, and the log says why.
     """
+    if compiling is None:
+        [compiling] = compile_cases([case], log)
+    log.progress(case.name, "inputs and the truth")
     inputs = _input_sets(case)
     everyone = {c.name: c for c in (case.baseline, *case.contenders)}
     judge = Judge(case, inputs, log)
-    with ThreadPoolExecutor(_COMPILERS) as pool:
-        compiling = {n: pool.submit(_compile, c, inputs[0]) for n, c in everyone.items()}
     running = {}
     for name, c in everyone.items():
+        log.progress(case.name, f"is {name} right?")
         try:
             compiled = compiling[name].result()
         except _LeftOut as reason:
@@ -118,8 +154,15 @@ def measure_case(case: Case, log: Log, *, rounds: int = 5, launches: int = 8) ->
             running[name] = compiled
     if case.baseline.name not in running:
         return []
-    clocks = {name: c.clock for name, c in everyone.items() if c.clock}
-    times = timing.interleave(running, inputs, rounds=rounds, launches=launches, clocks=clocks)
+    times = timing.interleave(
+        running,
+        inputs,
+        rounds=rounds,
+        launches=launches,
+        clocks={name: c.clock for name, c in everyone.items() if c.clock},
+        own_inputs={name: judge.inputs_of(everyone[name]) for name in running},
+        say=functools.partial(log.progress, case.name),
+    )
     if (state := _under_load(running[case.baseline.name], inputs)) is not None:
         log.loads[case.name] = state
     # After timing: a kernel that was right once and then not has a race.
@@ -154,11 +197,21 @@ class Judge:
     def __init__(self, case: Case, inputs: Sequence[tuple[Any, ...]], log: Log):
         self.case, self.inputs, self.log = case, inputs, log
         self._truth = [jax.block_until_ready(case.reference(*args)) for args in inputs]
+        self._prepared: dict[str, list[tuple[Any, ...]]] = {}
+
+    def inputs_of(self, c: Contender) -> Sequence[tuple[Any, ...]]:
+        """The sets of inputs as this contender wants them; what they come to is the same."""
+        if c.prepare is None:
+            return self.inputs
+        if c.name not in self._prepared:
+            sets = [jax.block_until_ready(c.prepare(*args)) for args in self.inputs]
+            self._prepared[c.name] = sets
+        return self._prepared[c.name]
 
     def error(self, c: Contender, function: Callable[..., Any]) -> float | None:
         """The largest relative error; None, and a note, if that is too large."""
         worst, limit = 0.0, TOLERANCE[self.case.dtype]
-        for args, truth in zip(self.inputs, self._truth, strict=True):
+        for args, truth in zip(self.inputs_of(c), self._truth, strict=True):
             want = c.reference(*args) if c.reference else truth
             error = float(_relative_error(function(*args), want))
             worst = max(worst, math.inf if math.isnan(error) else error)
@@ -207,8 +260,10 @@ class _LeftOut(Exception):  # noqa: N818
     """Why a contender does not take part, as the end of a sentence."""
 
 
-def _compile(c: Contender, args: tuple[Any, ...]) -> Callable[..., Any]:
+def _compile(c: Contender, case: Case) -> Callable[..., Any]:
     try:
+        args = jax.eval_shape(case.draw, jax.random.key(0))
+        args = jax.eval_shape(c.prepare, *args) if c.prepare else args
         if c.kernel:
             needs = runtime.requirements(c.function, *args)
             if why := runtime.lacks(needs, runtime.device()):
@@ -229,6 +284,7 @@ def run_suite(
     launches: int = 8,
     anyway: bool = False,
     say: Callable[[str], None] = print,
+    progress: Callable[..., None] | None = None,
 ) -> Record:
     """Measures all cases of a suite.
 
@@ -239,23 +295,29 @@ def run_suite(
       rounds: turns per contender.
       launches: launches per turn; rounds * launches should be at least 20.
       anyway: measure on a busy or slowed card, too, and say so in the record.
-      say: is told what happens.
+      say: is told what a reader of the record should know, too.
+      progress: is told what is under way and how far; None writes it to stderr.
 
     Raises:
       CourseError: there is no GPU; or the card is busy or slowed and `anyway` is False.
     """
     card.need_gpu()
-    log = Log(say)
+    log = Log(say, progress=progress or Progress())
+    started = time.perf_counter()
     before = settled_state()
     look_at(before, log, anyway=anyway)
     rows: list[Row] = []
-    for case in cases:
+    compiled = compile_cases(cases, log)
+    seconds = {"compiling": time.perf_counter() - started}
+    for case, compiling in zip(cases, compiled, strict=True):
         try:
-            rows += measure_case(case, log, rounds=rounds, launches=launches)
+            rows += measure_case(case, log, rounds=rounds, launches=launches, compiling=compiling)
         except jax.errors.JaxRuntimeError as error:
             if "RESOURCE_EXHAUSTED" not in str(error):
                 raise
             log.note(f"{case.name} does not fit in the card's memory: --sizes takes smaller ones.")
+    seconds["all"] = time.perf_counter() - started
+    log.progress("done", f"{len(rows)} rows")
     after = card.state()
     if after and (slowed := [s for s in after.objections() if "slowed" in s]):
         log.note(f"After the run: {' '.join(slowed)}")
@@ -268,6 +330,7 @@ def run_suite(
         software=records.software(),
         date=records.now(),
         notes=tuple(log.notes),
+        seconds={what: round(value, 1) for what, value in seconds.items()},
     )
 
 

@@ -175,12 +175,14 @@ class Roofline:
       bytes_per_s: what its memory can move.
       sms: how many SMs it has.
       l2_bytes: how large its L2 cache is.
+      clock_hz: the SMs' highest clock.
     """
 
     flop_per_s: float
     bytes_per_s: float
     sms: int
     l2_bytes: int
+    clock_hz: float
 
     @property
     def ridge(self) -> float:
@@ -206,6 +208,7 @@ def roofline() -> Roofline | None:
         bytes_per_s=2 * memory_khz * 1e3 * bus_bits / 8,  # two transfers per clock
         sms=sms,
         l2_bytes=_attribute(cuda, _L2_BYTES),
+        clock_hz=clock_khz * 1e3,
     )
 
 

@@ -16,6 +16,14 @@ def bench_command(options: argparse.Namespace) -> int:
         simulator.report(sizes, repeats=options.rounds or 5)
         return 0
     card.need_gpu()
+    if options.suite == "collective":
+        from course_lib.benchmarks import collective
+
+        rows = [*map(int, options.sizes)] or collective.ROWS
+        found = collective.run_suite(rows, rounds=options.rounds or 4, anyway=options.anyway)
+        if not options.no_record:
+            print(f"\nRecorded in {records.write(found)}")
+        return 0 if found.rows else 1
     from course_lib.benchmarks import bench, suites
     from course_lib.benchmarks.table import table
 

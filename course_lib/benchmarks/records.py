@@ -68,6 +68,7 @@ class Record:
       date: when, in UTC, as ISO 8601.
       inputs: how the inputs were drawn.
       notes: what a reader should know: a busy or slowed card, contenders left out.
+      seconds: what the run took: "compiling" everybody, and "all".
     """
 
     suite: str
@@ -79,6 +80,7 @@ class Record:
     date: str
     inputs: str = NORMAL
     notes: tuple[str, ...] = ()
+    seconds: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     @property
     def device(self) -> str:

@@ -26,6 +26,7 @@ ATTENTION_SIZES = (
     "1x16384x16x128:causal",
     "4x4096x16x64:causal",
 )
+_LAST_STEPS = attention_ladder.LAST - 2
 COPY_SIZES = ("4GiB",)
 
 
@@ -123,34 +124,43 @@ def _blackwell() -> list[Contender]:
     ]
 
 
-def attention(sizes: Sequence[str] = ATTENTION_SIZES) -> list[Case]:
-    """Attention, forward, against cuDNN; sizes as BxSxHxD[:causal], float16."""
-    return [_attention_case(size) for size in sizes or ATTENTION_SIZES]
+def attention(sizes: Sequence[str] = ()) -> list[Case]:
+    """Attention, forward, against cuDNN.
+
+    Args:
+      sizes: as BxSxHxD[:causal][:bfloat16]; without any, `ATTENTION_SIZES`, where the whole
+        ladder runs at the first of them and its last steps at the others.
+    """
+    if sizes:
+        return [_attention_case(size, 0) for size in sizes]
+    first, *others = ATTENTION_SIZES
+    return [_attention_case(first, 0)] + [_attention_case(s, _LAST_STEPS) for s in others]
 
 
-def _attention_case(size: str) -> Case:
-    match = re.fullmatch(r"(\d+)x(\d+)x(\d+)x(\d+)(:causal)?", size)
+def _attention_case(size: str, since: int) -> Case:
+    match = re.fullmatch(r"(\d+)x(\d+)x(\d+)x(\d+)(:causal)?(?::(float16|bfloat16))?", size)
     if match is None:
         raise CourseError(
             f"{size} is no size of an attention. Write batch x sequence x heads x head_dim, as"
-            " 4x4096x16x128, with :causal after it if queries see no later keys."
+            " 4x4096x16x128, with :causal after it if queries see no later keys, and then"
+            " :bfloat16 if it is not to be float16."
         )
     batch, length, heads, depth = (int(match[i]) for i in range(1, 5))
-    causal = bool(match[5])
+    causal, dtype = bool(match[5]), match[6] or "float16"
 
     def draw(key: Any) -> tuple[Any, ...]:
         shape = (batch, length, heads, depth)
-        return tuple(jax.random.normal(k, shape, "float16") for k in jax.random.split(key, 3))
+        return tuple(jax.random.normal(k, shape, dtype) for k in jax.random.split(key, 3))
 
     flop = 4 * batch * heads * length * length * depth / (2 if causal else 1)
     return Case(
-        name=f"B{batch} S{length} H{heads} D{depth}{' causal' if causal else ''} float16",
-        dtype="float16",
+        name=f"B{batch} S{length} H{heads} D{depth}{' causal' if causal else ''} {dtype}",
+        dtype=dtype,
         work=flop / 1e12,
         draw=draw,
         reference=functools.partial(_exact_attention, causal=causal),
         baseline=Contender("cuDNN", functools.partial(_cudnn, causal=causal), kernel=False),
-        contenders=(*_flash_attention(depth, causal), *_jax_attention(depth, causal)),
+        contenders=(*_flash_attention(depth, causal, since), *_jax_attention(causal, dtype)),
         bytes_of_inputs=3 * 2 * batch * length * heads * depth,
     )
 
@@ -162,13 +172,13 @@ def _cudnn(q: Any, k: Any, v: Any, *, causal: bool) -> Any:
     )
 
 
-@functools.partial(jax.jit, static_argnames=("causal", "scale"))
-def _exact_attention(q: Any, k: Any, v: Any, *, causal: bool, scale: float | None = None) -> Any:
+@functools.partial(jax.jit, static_argnames="causal")
+def _exact_attention(q: Any, k: Any, v: Any, *, causal: bool) -> Any:
     """In float32, head by head: all scores at once would fill the memory."""
 
     def head(args: tuple[Any, Any, Any]) -> Any:
         q1, k1, v1 = (x.astype(jnp.float32) for x in args)
-        scores = jnp.dot(q1, k1.T, precision="highest") * (scale or depth**-0.5)
+        scores = jnp.dot(q1, k1.T, precision="highest") * depth**-0.5
         if causal:
             scores = jnp.where(jnp.tril(jnp.ones_like(scores, bool)), scores, -jnp.inf)
         return jnp.dot(jax.nn.softmax(scores), v1, precision="highest")
@@ -179,8 +189,8 @@ def _exact_attention(q: Any, k: Any, v: Any, *, causal: bool, scale: float | Non
     return out.reshape(batch, heads, length, depth).transpose(0, 2, 1, 3)
 
 
-def _flash_attention(depth: int, causal: bool) -> list[Contender]:
-    """The steps of the course's own ladder that can do it."""
+def _flash_attention(depth: int, causal: bool, since: int) -> list[Contender]:
+    """The steps of the course's own ladder that can do it, from a number on."""
     return [
         Contender(
             step.name,
@@ -188,21 +198,33 @@ def _flash_attention(depth: int, causal: bool) -> list[Contender]:
             _settings(config),
         )
         for step, config in attention_ladder.contenders(depth, causal=causal)
+        if step.number >= since
     ]
 
 
-def _jax_attention(depth: int, causal: bool) -> list[Contender]:
+def _jax_attention(causal: bool, dtype: str) -> list[Contender]:
+    """JAX's own op, which knows float16 only."""
     try:
         op: Any = importlib.import_module("jax.experimental.pallas.ops.gpu.attention_mgpu")
     except ImportError:
         return []
+    if dtype != "float16":
+        return []
     settings = dict(block_q=64, block_kv=128, max_concurrent_steps=2, causal=causal)
     config = op.TuningConfig(**settings)
-
-    # It leaves the scores as they are, so it is compared to an attention that does so, too.
-    unscaled = functools.partial(_exact_attention, causal=causal, scale=1.0)
     function = lambda q, k, v: op.attention(q, k, v, config)  # noqa: E731
-    return [Contender("JAX's own", function, settings, reference=unscaled)]
+    return [Contender("JAX's own", function, settings, prepare=_scaled)]
+
+
+@jax.jit
+def _scaled(q: Any, k: Any, v: Any) -> tuple[Any, Any, Any]:
+    """Inputs for an attention that leaves its scores as they are.
+
+    Not only for the result's sake: scores that are not scaled lie so far apart that most
+    probabilities are 0, and products with zeros take less power, which is time on a card
+    at its limit.
+    """
+    return (q.astype(jnp.float32) * q.shape[-1] ** -0.5).astype(q.dtype), k, v
 
 
 def copy(sizes: Sequence[str] = COPY_SIZES) -> list[Case]:

@@ -99,6 +99,7 @@ def interleave(
     rounds: int = 5,
     launches: int = 8,
     clocks: Mapping[str, Clock] | None = None,
+    own_inputs: Mapping[str, Sequence[tuple[Any, ...]]] | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Timing]:
     """Times functions against each other.
@@ -109,6 +110,7 @@ def interleave(
       rounds: how many turns each contender has.
       launches: how often it is launched in a turn, after one launch that is not counted.
       clocks: what times a contender, by name; `cupti_times_us` where there is none.
+      own_inputs: sets of arguments that a contender gets instead of `inputs`, by name.
       say: is told about each round.
 
     Returns:
@@ -121,8 +123,9 @@ def interleave(
         random.shuffle(order)
         for name in order:
             f = contenders[name]
-            jax.block_until_ready(f(*inputs[-1]))
-            calls = [_call(f, inputs[i % len(inputs)]) for i in range(launches)]
+            sets = (own_inputs or {}).get(name, inputs)
+            jax.block_until_ready(f(*sets[-1]))
+            calls = [_call(f, sets[i % len(sets)]) for i in range(launches)]
             times[name] += (clocks or {}).get(name, cupti_times_us)(calls)
     return {name: Timing(tuple(found)) for name, found in times.items()}
 

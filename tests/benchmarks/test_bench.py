@@ -41,6 +41,7 @@ def plain(name, function, **more):
 
 def measured(*contenders, **options):
     said: list[str] = []
+    options = {"progress": lambda stage, detail="": None, **options}
     record = bench.run_suite("test", "TFLOP/s", [doubling(*contenders)], say=said.append, **options)
     return record, said
 
@@ -101,6 +102,52 @@ def test_a_contender_that_becomes_wrong_while_it_is_timed(monkeypatch):
 def test_a_contender_with_a_truth_of_its_own():
     record, _ = measured(plain("other", lambda x: x + 1, reference=lambda x: x + 1))
     assert [row.name for row in record.rows] == ["library", "other"]
+
+
+def test_a_contender_that_wants_other_inputs():
+    seen = []
+
+    def halved(x):
+        seen.append(x)
+        return (x / 2,)
+
+    record, _ = measured(plain("other", lambda x: 4 * x, prepare=halved))
+    assert [row.name for row in record.rows] == ["library", "other"]
+    assert record.rows[1].error == 0
+    arrays = [x for x in seen if not isinstance(x, jax.core.Tracer)]
+    assert len(arrays) == 3  # each set once, not at each launch
+
+
+def test_somebody_who_waits_is_told_how_far_it_is():
+    told = []
+    progress = lambda stage, detail="": told.append((stage, detail))  # noqa: E731
+    record, said = measured(plain("mine", lambda x: x * 2), progress=progress)
+    assert said == []
+    assert record.notes == ()
+    assert told[:2] == [("compiling", "1 of 2 functions"), ("compiling", "2 of 2 functions")]
+    assert ("256x256 float32", "is mine right?") in told
+    assert ("256x256 float32", "round 5 of 5") in told
+    assert told[-1] == ("done", "2 rows")
+
+
+def test_everybody_is_compiled_before_anybody_is_timed(monkeypatch):
+    happened = []
+    compile_one, interleave = bench._compile, timing.interleave
+
+    def compiles(c, case):
+        happened.append("compile")
+        return compile_one(c, case)
+
+    def times(*args, **options):
+        happened.append("time")
+        return interleave(*args, **options)
+
+    monkeypatch.setattr(bench, "_compile", compiles)
+    monkeypatch.setattr(timing, "interleave", times)
+    cases = [doubling(plain("mine", lambda x: x * 2)) for _ in range(2)]
+    record = bench.run_suite("test", "TFLOP/s", cases, rounds=1)
+    assert happened == ["compile"] * 4 + ["time"] * 2
+    assert 0 <= record.seconds["compiling"] <= record.seconds["all"]
 
 
 def test_a_contender_with_a_clock_of_its_own_is_called_as_it_is():
@@ -182,6 +229,7 @@ def test_a_record_is_read_as_it_was_written(tmp_path):
     path = records.write(record, tmp_path)
     assert path.name.endswith("-card-of-the-tests-test.json")
     assert records.read(path) == record
+    assert set(record.seconds) == {"compiling", "all"}
     assert records.newest("test", folder=tmp_path) == record
     assert records.newest("test", device="another", folder=tmp_path) is None
     assert records.newest("matmul", folder=tmp_path) is None

@@ -55,7 +55,9 @@ def test_without_a_gpu_one_sentence_says_so(monkeypatch):
 
 
 def test_a_roofline_has_two_slopes():
-    roof = card.Roofline(flop_per_s=1000e12, bytes_per_s=5e12, sms=132, l2_bytes=60 << 20)
+    roof = card.Roofline(
+        flop_per_s=1000e12, bytes_per_s=5e12, sms=132, l2_bytes=60 << 20, clock_hz=1.83e9
+    )
     assert roof.ridge == 200
     assert roof.attainable(100) == 500e12
     assert roof.attainable(1000) == 1000e12

@@ -1,6 +1,8 @@
 """Sizes are read as they are written, and every case has inputs, a truth and contenders."""
 
 import importlib.util
+import sys
+import types
 
 import jax
 import numpy as np
@@ -63,9 +65,10 @@ def test_no_size_of_a_matmul(size):
         suites.matmul([size])
 
 
+@pytest.mark.parametrize("dtype", ["", "float16", "bfloat16"])
 @pytest.mark.parametrize("causal", [False, True])
-def test_sizes_of_an_attention(causal):
-    [case] = suites.attention(["2x128x2x64" + ":causal" * causal])
+def test_sizes_of_an_attention(causal, dtype):
+    [case] = suites.attention(["2x128x2x64" + ":causal" * causal + f":{dtype}" * bool(dtype)])
     q, k, v = (np.asarray(x, np.float64) for x in case.draw(jax.random.key(5)))
     scores = np.einsum("bqhd,bkhd->bhqk", q, k) / 8
     if causal:
@@ -75,14 +78,44 @@ def test_sizes_of_an_attention(causal):
     got = case.reference(*case.draw(jax.random.key(5)))
     np.testing.assert_allclose(got, truth, rtol=1e-4, atol=1e-4)
     assert case.work == pytest.approx(4 * 2 * 2 * 128 * 128 * 64 / (2 if causal else 1) / 1e12)
-    assert case.name.endswith("causal float16") is causal
+    assert case.dtype == case.draw(jax.random.key(5))[0].dtype.name == (dtype or "float16")
+    assert case.name == f"B2 S128 H2 D64{' causal' * causal} {case.dtype}"
     names = [c.name for c in case.contenders if c.name != "JAX's own"]
     assert names == [s.name for s in attention_ladder.STEPS if s.takes_causal or not causal]
 
 
-def test_no_size_of_an_attention():
+def test_the_attentions_of_the_course():
+    first, *others = suites.attention()
+    names = [c.name for c in first.contenders if c.name != "JAX's own"]
+    assert names == [s.name for s in attention_ladder.STEPS]
+    for case in others:
+        last = [c.name for c in case.contenders if c.name != "JAX's own"]
+        assert last == [s.name for s in attention_ladder.STEPS[-3:]]
+    assert len(others) + 1 == len(suites.ATTENTION_SIZES)
+
+
+def test_an_attention_that_does_not_scale_gets_scaled_queries():
+    [case] = suites.attention(["1x64x2x64"])
+    q, k, v = case.draw(jax.random.key(3))
+    scaled, *rest = suites._scaled(q, k, v)
+    assert scaled.dtype == q.dtype
+    np.testing.assert_array_equal(scaled, q / 8)  # a power of two: nothing is rounded
+    assert all(x is y or (x == y).all() for x, y in zip(rest, (k, v), strict=True))
+
+
+def test_jax_own_attention_knows_float16_only(monkeypatch):
+    op = types.SimpleNamespace(TuningConfig=lambda **settings: settings)
+    own = "jax.experimental.pallas.ops.gpu.attention_mgpu"
+    monkeypatch.setitem(sys.modules, own, op)
+    for dtype, there in (("float16", True), ("bfloat16", False)):
+        [case] = suites.attention([f"1x64x2x64:{dtype}"])
+        assert ("JAX's own" in [c.name for c in case.contenders]) is there
+
+
+@pytest.mark.parametrize("size", ["4096", "1x2x3x64:bf16", "1x2x3x64:float16:causal"])
+def test_no_size_of_an_attention(size):
     with pytest.raises(CourseError, match="batch x sequence x heads x head_dim"):
-        suites.attention(["4096"])
+        suites.attention([size])
 
 
 def test_sizes_of_a_copy():
