@@ -83,7 +83,7 @@ def judge(
     unseen = ""
     if found is None:
         found, unseen = _judge_code(exercise, fn, cases[0], seed, expects or {})
-    if found is None and native is not False:
+    if found is None and native is not False and exercise.needs_kernel:
         found = _judge_on_gpu(exercise, fn, cases, seed, insist=native is True)
     if found is not None:
         return found
@@ -118,9 +118,15 @@ def _judge_on_gpu(
 ) -> Verdict | None:
     from course_lib import runtime
 
-    arrays = drawing.draw_case(cases[0], seed=seed, index=0)
-    if runtime.can_run_natively(_call(fn, cases[0]), *arrays):
-        return _judge_cases(exercise, fn, cases, seed, runtime.execute_native, where="the GPU")
+    fit = [
+        case
+        for index, case in enumerate(cases)
+        if runtime.can_run_natively(
+            _call(fn, case), *drawing.draw_case(case, seed=seed, index=index)
+        )
+    ]  # a case may need more GPUs than there are
+    if fit:
+        return _judge_cases(exercise, fn, fit, seed, runtime.execute_native, where="the GPU")
     if insist:
         raise CourseError("native=True needs a GPU that has what the kernel needs: there is none.")
     return None
@@ -172,9 +178,9 @@ def _fault(
         return _failure(outcome)
     trace = outcome.trace
     assert trace is not None, "whatever gave a value was traced"
-    if not trace.kernels:
+    if exercise.needs_kernel and not trace.kernels:
         return "means", verdict.describe_no_kernel(trace.outside)
-    if not trace.from_kernel:
+    if exercise.needs_kernel and not trace.from_kernel:
         return "means", verdict.describe_not_from_kernel(trace.outside)
     wanted = _wanted(exercise, case, arrays)
     inputs = dict(zip(_argument_names(fn, len(arrays)), arrays, strict=True))

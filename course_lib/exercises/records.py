@@ -1,4 +1,4 @@
-"""What a learner has tried and done, and which hints they have seen.
+"""What a learner has tried, done and predicted, and which hints they have seen.
 
 It is kept in the workspace, `workspace/.course/progress.json`. The workspace is
 the folder that `COURSE_WORKSPACE` names, else the nearest folder from the
@@ -18,7 +18,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from course_lib.exercises import registry
 
 FOLDER = ".course"
 FILE = "progress.json"
+UNATTENDED = "COURSE_UNATTENDED"  # "1" where cells run and nobody reads what they print
 _VERSION = 1
 _LOCK_PATIENCE_S = 2.0
 
@@ -51,8 +52,32 @@ class Record:
         return "done" if self.done else "tried" if self.tries else "open"
 
 
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What came of a prediction, or of a part of one, when it was first revealed.
+
+    Attributes:
+      answer: the answer as text, "" if there was none.
+      right: whether it is what the run gave.
+    """
+
+    answer: str
+    right: bool
+
+
 Records = dict[str, Record]
-_in_memory: Records = {}
+Predictions = dict[str, dict[str, Outcome]]
+
+
+@dataclasses.dataclass
+class _Progress:
+    """All that is kept: exercises by id, and the parts of predictions by the question's id."""
+
+    exercises: Records = dataclasses.field(default_factory=dict)
+    predictions: Predictions = dataclasses.field(default_factory=dict)
+
+
+_in_memory = _Progress()
 
 
 def note_check(exercise_id: str, *, fault: str) -> None:
@@ -63,7 +88,7 @@ def note_check(exercise_id: str, *, fault: str) -> None:
       fault: the verdict's fault, "" if it was right.
     """
     if fault != "not-done":
-        _change(
+        _change_record(
             exercise_id,
             lambda old: dataclasses.replace(old, tries=old.tries + 1, done=old.done or not fault),
         )
@@ -71,10 +96,31 @@ def note_check(exercise_id: str, *, fault: str) -> None:
 
 def note_hint(exercise_id: str, *, of: int) -> int:
     """Notes that a hint was asked for; returns which one is due, from 1 to `of`."""
-    changed = _change(
+    changed = _change_record(
         exercise_id, lambda old: dataclasses.replace(old, hints=min(old.hints + 1, of))
     )
     return changed.hints
+
+
+def note_prediction(question: str, parts: Mapping[str, Outcome]) -> dict[str, Outcome]:
+    """Notes what came of a prediction, unless it was revealed before: the first time counts.
+
+    Args:
+      question: the question's id.
+      parts: what came of it now, by the part's name.
+
+    Returns:
+      What came of each part when it was first revealed.
+    """
+    if os.environ.get(UNATTENDED) == "1":  # nobody has seen what was revealed
+        return dict(parts)
+
+    def note(kept: _Progress) -> dict[str, Outcome]:
+        first = {**parts, **kept.predictions.get(question, {})}
+        kept.predictions[question] = first
+        return first
+
+    return _change(note)
 
 
 def records(folder: Path | None = None) -> Records:
@@ -83,9 +129,18 @@ def records(folder: Path | None = None) -> Records:
     Raises:
       CourseError: the file is there and may not be read.
     """
+    return dict(_progress(folder).exercises)
+
+
+def predictions(folder: Path | None = None) -> Predictions:
+    """What came of the predictions revealed so far, by question and part; as `records`."""
+    return dict(_progress(folder).predictions)
+
+
+def _progress(folder: Path | None) -> _Progress:
     folder = folder or workspace()
     if folder is None:
-        return dict(_in_memory)
+        return _in_memory
     try:
         return _read(folder / FOLDER / FILE)
     except OSError as error:
@@ -93,7 +148,9 @@ def records(folder: Path | None = None) -> Records:
 
 
 def progress_table(folder: Path | None = None) -> str:
-    """A table of all exercises as text: chapter, exercise, state, tries, hints used.
+    """A table of all exercises as text, and how many predictions were right.
+
+    Its columns: chapter, exercise, state, tries, hints used.
 
     Args:
       folder: the workspace; by default the one around the current folder.
@@ -111,7 +168,29 @@ def progress_table(folder: Path | None = None) -> str:
     ]
     lines.insert(1, "  ".join("-" * w for w in widths))
     done = sum(row[2] == "done" for row in rows[1:])
-    return "\n".join([*lines, "", f"{done} of {len(rows) - 1} exercises done."])
+    summary = [f"{done} of {len(rows) - 1} exercises done.", *_tally(predictions(folder))]
+    return "\n".join([*lines, "", *summary])
+
+
+def _tally(revealed: Predictions) -> Iterator[str]:
+    """How many predictions were right, all together and by chapter, part by part."""
+    chapters: dict[str, list[Outcome]] = {}
+    for question in sorted(revealed, key=lambda q: registry.chapter_name(q.partition(".")[0])):
+        outcomes = chapters.setdefault(registry.chapter_name(question.partition(".")[0]), [])
+        outcomes += revealed[question].values()
+    everything = [outcome for outcomes in chapters.values() for outcome in outcomes]
+    if not everything:
+        return
+    each = ", ".join(f"{name} {_score(outcomes)}" for name, outcomes in chapters.items())
+    yield f"{_score(everything)} predictions right ({each})."
+    missed = sum(not outcome.answer for outcome in everything)
+    if missed:
+        yield f"{missed} more {'was' if missed == 1 else 'were'} shown before you predicted."
+
+
+def _score(outcomes: list[Outcome]) -> str:
+    made = [outcome for outcome in outcomes if outcome.answer]
+    return f"{sum(outcome.right for outcome in made)} of {len(made)}"
 
 
 def workspace() -> Path | None:
@@ -125,32 +204,40 @@ def workspace() -> Path | None:
     return next((p for p in (here, *here.parents) if (p / FOLDER).is_dir()), None)
 
 
-def _change(exercise_id: str, change: Callable[[Record], Record]) -> Record:
-    """Applies `change` to one record, where it is kept, and returns the new one."""
+def _change_record(exercise_id: str, change: Callable[[Record], Record]) -> Record:
+    """Applies `change` to one exercise's record, where it is kept, and returns the new one."""
+
+    def one(kept: _Progress) -> Record:
+        kept.exercises[exercise_id] = change(kept.exercises.get(exercise_id, Record()))
+        return kept.exercises[exercise_id]
+
+    return _change(one)
+
+
+def _change[T](change: Callable[[_Progress], T]) -> T:
+    """Lets `change` change what is kept, where it is kept, and returns what it returns."""
     folder = workspace()
     if folder is None:
-        _in_memory[exercise_id] = change(_in_memory.get(exercise_id, Record()))
-        return _in_memory[exercise_id]
+        return change(_in_memory)
     file = folder / FOLDER / FILE
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with _locked(file.with_suffix(".lock")):
-            known = _read(file)
-            known[exercise_id] = change(known.get(exercise_id, Record()))
-            _write(file, known)
+            kept = _read(file)
+            result = change(kept)
+            _write(file, kept)
     except OSError as error:  # a full disk or a read-only folder must not cost the verdict
         print(f"Your progress could not be saved: {_reason(error)}.")
-        _in_memory[exercise_id] = change(_in_memory.get(exercise_id, Record()))
-        return _in_memory[exercise_id]
-    return known[exercise_id]
+        return change(_in_memory)
+    return result
 
 
-def _read(file: Path) -> Records:
-    """The records in `file`; one that cannot be understood is put aside, with a sentence."""
+def _read(file: Path) -> _Progress:
+    """What `file` keeps; one that cannot be understood is put aside, with a sentence."""
     try:
         text = file.read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError):
-        return {}
+        return _Progress()
     except UnicodeDecodeError:
         text = ""
     try:
@@ -163,13 +250,19 @@ def _read(file: Path) -> Records:
                 f"The record of your progress, {file}, could not be read. It is kept as"
                 f" {aside.name}; a new one begins."
             )
-        return {}
+        return _Progress()
 
 
-def _parse(data: Any) -> Records:
+def _parse(data: Any) -> _Progress:
     if data["version"] != _VERSION:
         raise ValueError("an unknown version")
-    return {str(i): _parse_record(r) for i, r in data["exercises"].items()}
+    exercises = {str(i): _parse_record(r) for i, r in data["exercises"].items()}
+    revealed = data.get("predictions", {})  # older files have none
+    parts = {
+        str(question): {str(name): _parse_outcome(o) for name, o in outcomes.items()}
+        for question, outcomes in revealed.items()
+    }
+    return _Progress(exercises, parts)
 
 
 def _parse_record(data: Any) -> Record:
@@ -180,10 +273,18 @@ def _parse_record(data: Any) -> Record:
     return Record(tries, hints, done)
 
 
-def _write(file: Path, known: Records) -> None:
+def _parse_outcome(data: Any) -> Outcome:
+    answer, right = data["answer"], data["right"]
+    if type(answer) is not str or type(right) is not bool:
+        raise TypeError("an outcome of the wrong types")
+    return Outcome(answer, right)
+
+
+def _write(file: Path, kept: _Progress) -> None:
     """Replaces the file in one step: a reader sees the old one or the new one, whole."""
-    exercises = {i: dataclasses.asdict(r) for i, r in sorted(known.items())}
-    text = json.dumps({"version": _VERSION, "exercises": exercises}, indent=1)
+    sorted_kept = {name: dict(sorted(part.items())) for name, part in vars(kept).items()}
+    data = {"version": _VERSION, **sorted_kept}
+    text = json.dumps(data, default=dataclasses.asdict, indent=1)
     handle, name = tempfile.mkstemp(prefix=file.name, suffix=".new", dir=file.parent)
     try:
         with open(handle, "w", encoding="utf-8") as new:

@@ -30,10 +30,12 @@ _SOLUTIONS = Path(__file__).resolve().parents[2] / "solutions"
 # The other modules of this package are chapters.
 _ENGINE_MODULES = {
     "advice",
+    "answers",
     "cases",
     "compare",
     "judging",
     "patterns",
+    "predictions",
     "records",
     "registry",
     "verdict",
@@ -99,6 +101,8 @@ class Exercise:
       forbids: primitives that must not occur inside the kernels.
       expects: what the compiler must make of the first case, by architecture:
         `{"sm_90a": {"wgmma.mma_async": ">=4", "spill_bytes": 0}}` (`compiler.expectations`).
+      needs_kernel: False where the answer is a computation about kernels (a roofline, say) and
+        holds none.
       rtol, atol: tolerances, where those of `compare.TOLERANCES` do not fit (an element
         is right when |got - wanted| <= atol + rtol * |wanted|). Integers are exact.
     """
@@ -115,6 +119,7 @@ class Exercise:
     requires: Mapping[str, int] = MappingProxyType({})
     forbids: tuple[str, ...] = ()
     expects: Mapping[str, Mapping[str, int | str]] = MappingProxyType({})
+    needs_kernel: bool = True
     rtol: float | None = None
     atol: float | None = None
 

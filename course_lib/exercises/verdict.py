@@ -48,6 +48,7 @@ _RULE_FAULTS = {
         (
             "accumulator-read-early",
             "cancel-result-early",
+            "cluster-memory-ended",
             "cluster-smem-reuse",
             "data-race",
             "missing-commit-smem",
@@ -77,6 +78,8 @@ _RULE_FAULTS = {
 }
 # Which of several findings is reported: what stopped the kernel, before what it did until then.
 _FIRST = ("exception", "unsupported", "deadlock", "timeout", "crash", "out-of-bounds")
+# Reported if there is nothing else: who reads too early reads what nobody has written, too.
+_LAST = ("nan",)
 
 # Equations that move or relabel data: named only where nothing else does the work.
 _LITTLE_WORK = frozenset({"broadcast_in_dim", "convert_element_type", "reshape", "squeeze"})
@@ -171,7 +174,8 @@ def fault_of(finding: Finding) -> str:
 def most_important(findings: Sequence[Finding]) -> Finding:
     """The one finding to report: what stopped the kernel, else the first."""
     order = {fault: i for i, fault in enumerate(_FIRST)}
-    return min(findings, key=lambda f: order.get(fault_of(f), len(order)))
+    order |= {fault: len(_FIRST) + 1 for fault in _LAST}
+    return min(findings, key=lambda f: order.get(fault_of(f), len(_FIRST)))
 
 
 def describe_finding(finding: Finding) -> tuple[str, ...]:

@@ -1,0 +1,179 @@
+"""Step 4, a warpgroup for the epilogue, and two accumulators in TMEM.
+
+While one tile leaves TMEM the next is multiplied into the other accumulator. Three
+programs run side by side, each with its own loop over the tiles: the warp that copies,
+the warp that multiplies, and the warpgroup that stores.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import mosaic_gpu as plgpu
+
+from course_lib.kernels.matmul_ladder.shapes import count_tiles, require_multiple
+
+TMA_WARP = 0
+MMA_WARP = 1
+ISSUE_WG = 0
+STORE_WG = 1
+ACCS = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Tile sizes in elements, and how long the ring of slots is.
+
+    Attributes:
+      tile_m: rows of the result per block: 128, the lanes of TMEM.
+      tile_n: columns of it: columns of TMEM.
+      tile_k: how much of K a slot holds; 64 elements fill the 128-byte swizzle.
+      max_concurrent_steps: the number of slots.
+      epi_tile_n: columns of a piece of the result on its way out; tile_n is a multiple of it.
+      grid_minor_dim: the axis that the snake's bands cut, 0 (M) or 1 (N) (`planar_snake`).
+      grid_tile_width: how many tiles wide a band is.
+      num_sms: how many blocks to launch at most: one for each SM of a B200.
+    """
+
+    tile_m: int = 128
+    tile_n: int = 256
+    tile_k: int = 64
+    max_concurrent_steps: int = 4
+    epi_tile_n: int = 64
+    grid_minor_dim: int = 0
+    grid_tile_width: int = 8
+    num_sms: int = 148
+
+
+def matmul(a: jax.Array, b: jax.Array, *, config: Config | None = None) -> jax.Array:
+    """`a @ b`: (m, k) times (k, n), float16 or bfloat16, added up in float32.
+
+    Raises:
+      ValueError: a shape is not a multiple of its tile; it names the multiple.
+    """
+    config = config or Config()
+    tile_m, tile_n, tile_k = config.tile_m, config.tile_n, config.tile_k
+    epi_tile_n = config.epi_tile_n
+    require_multiple(tile_n=(tile_n, epi_tile_n))
+    m_iters, n_iters, k_iters = count_tiles(a, b, tile_m, tile_n, tile_k)
+    slots = min(config.max_concurrent_steps, k_iters)
+    blocks = min(config.num_sms, m_iters * n_iters)
+
+    def kernel(
+        a_gmem: Any,
+        b_gmem: Any,
+        o_gmem: Any,
+        a_smem: Any,
+        b_smem: Any,
+        o_smem: Any,
+        acc_tmem: Any,
+        loaded: Any,
+        consumed: Any,
+        done: Any,
+        stored: Any,
+    ) -> None:
+        def copy_tile(number: Any, rows: Any, cols: Any) -> None:
+            first = number * k_iters
+
+            @pl.loop(0, k_iters)
+            def _step(ki: Any) -> None:
+                slot, ks = lax.rem(first + ki, slots), pl.ds(ki * tile_k, tile_k)
+
+                @pl.when(first + ki >= slots)
+                def _wait_until_free() -> None:
+                    plgpu.barrier_wait(consumed.at[slot])
+
+                plgpu.copy_gmem_to_smem(a_gmem.at[rows, ks], a_smem.at[slot], loaded.at[slot])
+                plgpu.copy_gmem_to_smem(b_gmem.at[ks, cols], b_smem.at[slot], loaded.at[slot])
+
+        def multiply_tile(number: Any, _rows: Any, _cols: Any) -> None:
+            first, acc = number * k_iters, lax.rem(number, ACCS)
+            plgpu.barrier_wait(stored.at[acc])
+
+            @pl.loop(0, k_iters)
+            def _step(ki: Any) -> None:
+                slot = lax.rem(first + ki, slots)
+                plgpu.barrier_wait(loaded.at[slot])
+                plgpu.tcgen05_mma(
+                    acc_tmem.at[:, pl.ds(acc * tile_n, tile_n)],
+                    a_smem.at[slot],
+                    b_smem.at[slot],
+                    consumed.at[slot],
+                    accumulate=ki > 0,
+                )
+
+            plgpu.tcgen05_commit_arrive(done.at[acc])
+
+        def store_tile(number: Any, rows: Any, cols: Any) -> None:
+            acc = lax.rem(number, ACCS)
+            plgpu.barrier_wait(done.at[acc])
+            for i in range(tile_n // epi_tile_n):
+                piece = pl.ds(i * epi_tile_n, epi_tile_n)
+                source = acc_tmem.at[:, pl.ds(acc * tile_n + i * epi_tile_n, epi_tile_n)]
+                # Of the two buffers, the one written two pieces ago must have been read.
+                plgpu.wait_smem_to_gmem(1, wait_read_only=True)
+                o_smem[i % 2] = plgpu.async_load_tmem(source).astype(o_smem.dtype)
+                plgpu.commit_smem()  # the TMA unit is to see what this thread has written
+                plgpu.copy_smem_to_gmem(o_smem.at[i % 2], o_gmem.at[rows, cols].at[:, piece])
+
+            plgpu.wait_load_tmem()  # the MMAs of the tile after next overwrite the accumulator
+            plgpu.barrier_arrive(stored.at[acc])
+
+        def tiles(work: Any) -> None:
+            """`work(number, rows, cols)` for each tile of this block."""
+
+            @plgpu.nd_loop((m_iters * n_iters,), collective_axes="sm")
+            def _tile(loop: plgpu.NDLoopInfo) -> None:
+                mi, ni = plgpu.planar_snake(
+                    loop.index[0], (m_iters, n_iters), config.grid_minor_dim, config.grid_tile_width
+                )
+                rows, cols = pl.ds(mi * tile_m, tile_m), pl.ds(ni * tile_n, tile_n)
+                work(loop.local_index, rows, cols)
+
+        def copy() -> None:
+            tiles(copy_tile)
+            for slot in range(slots):  # nobody leaves before the last arrival
+                plgpu.barrier_wait(consumed.at[slot])
+
+        def multiply() -> None:
+            tiles(multiply_tile)
+            for acc in range(ACCS):
+                plgpu.barrier_wait(stored.at[acc])
+
+        @pl.when(lax.axis_index("wg") == ISSUE_WG)
+        def _issue() -> None:
+            @plgpu.warp_map
+            def _per_warp(warp: Any) -> None:
+                pl.when(warp == TMA_WARP)(copy)
+                pl.when(warp == MMA_WARP)(multiply)
+
+        @pl.when(lax.axis_index("wg") == STORE_WG)
+        def _store() -> None:
+            for acc in range(ACCS):  # at first, both accumulators are free
+                plgpu.barrier_arrive(stored.at[acc])
+            tiles(store_tile)
+            plgpu.wait_smem_to_gmem(0)
+
+    return plgpu.kernel(
+        kernel,
+        out_type=jax.ShapeDtypeStruct((a.shape[0], b.shape[1]), a.dtype),
+        grid=(blocks,),
+        grid_names=("sm",),
+        num_threads=2,
+        thread_name="wg",
+        scratch_types=dict(
+            a_smem=plgpu.SMEM((slots, tile_m, tile_k), a.dtype),
+            b_smem=plgpu.SMEM((slots, tile_k, tile_n), b.dtype),
+            o_smem=plgpu.SMEM((2, tile_m, epi_tile_n), a.dtype),
+            acc_tmem=plgpu.TMEM((tile_m, ACCS * tile_n), jnp.float32),
+            loaded=plgpu.Barrier(num_arrivals=2, num_barriers=slots),
+            consumed=plgpu.Barrier(num_barriers=slots, orders_tensor_core=True),
+            done=plgpu.Barrier(num_barriers=ACCS, orders_tensor_core=True),
+            stored=plgpu.Barrier(num_barriers=ACCS, orders_tensor_core=True),
+        ),
+    )(a, b)
