@@ -150,7 +150,7 @@ def _add_engineers_commands(commands: Commands) -> None:
     )
 
     bench = _command(commands, "bench", _bench, "time the course's kernels against libraries")
-    bench.add_argument("suite", choices=("matmul", "attention", "copy", "simulator"))
+    bench.add_argument("suite", choices=("matmul", "attention", "copy", "collective", "simulator"))
     bench.add_argument("--sizes", nargs="+", default=[], help="as 4096x8192x4096:float16, or 4GiB")
     bench.add_argument("--rounds", type=int, help="how many turns each kernel has (default: 5)")
     bench.add_argument("--no-record", action="store_true", help="do not write a record")

@@ -57,13 +57,16 @@ class Requirements:
       features: names out of "tma", "tma gather", "wgmma", "tcgen05", "clusters",
         "cluster launch control".
       smem_bytes: the most shared memory that a block asks for, in bytes.
+      devices: on how many devices they run together.
     """
 
     features: frozenset[str]
     smem_bytes: int = 0
+    devices: int = 1
 
     def __repr__(self) -> str:
         lines = [f"needs {_WORDS[f]}" for f in _WORDS if f in self.features]
+        lines += [f"needs {self.devices} GPUs of one host"] if self.devices > 1 else []
         lines += [f"needs {self.smem_bytes:,} bytes of SMEM per block"] if self.smem_bytes else []
         return "\n".join(lines) or "runs on any GPU that Mosaic GPU supports"
 
@@ -144,7 +147,7 @@ def _check_kernels(function: Callable[..., Any], traced: tracing.Trace) -> None:
 
 
 def _requirements(traced: tracing.Trace) -> Requirements:
-    return Requirements(tracing.features(traced), traced.smem_bytes)
+    return Requirements(tracing.features(traced), traced.smem_bytes, traced.devices)
 
 
 def _name(function: Callable[..., Any]) -> str:
@@ -183,6 +186,9 @@ def lacks(needs: Requirements, has: Device | None) -> str:
             f"it needs {needs.smem_bytes:,} bytes of SMEM per block, and {has.name} gives a block"
             f" {has.smem_bytes:,}"
         )
+    if needs.devices > has.count:
+        there = "1 GPU" if has.count == 1 else f"{has.count} GPUs"
+        return f"it runs on {needs.devices} GPUs together, and this machine has {there}"
     return ""
 
 

@@ -5,7 +5,7 @@ import jax.experimental.pallas.mosaic_gpu as plgpu
 import jax.numpy as jnp
 import pytest
 
-from course_lib.tracing import trace
+from course_lib.tracing import arch_for, trace
 from tests.model import kernels
 
 pytestmark = pytest.mark.two_jax
@@ -70,3 +70,15 @@ def test_copies_out_that_leave_their_group_open_are_counted(closed):
 def test_no_kernel_is_no_kernel():
     t = trace(jnp.sin, X)
     assert (t.kernels, t.from_kernel, t.inside) == (0, False, {})
+
+
+def test_scratch_in_tensor_memory_needs_blackwell():
+    """Also where nothing loads from it or stores to it."""
+
+    def body(x_gmem, y_gmem, scratch):
+        y_gmem[...] = x_gmem[...] + 1
+
+    x = jax.ShapeDtypeStruct((128, 64), jnp.float32)
+    for space, arch in ((plgpu.TMEM, "sm_100a"), (plgpu.SMEM, "sm_90a")):
+        kernel = plgpu.kernel(body, out_type=x, scratch_types=[space((128, 64), jnp.float32)])
+        assert arch_for(trace(kernel, x)) == arch

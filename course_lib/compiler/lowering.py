@@ -10,6 +10,7 @@ Runs in a worker of its own, as MLIR may end its process.
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import re
 import textwrap
 from collections.abc import Callable, Mapping
@@ -103,6 +104,8 @@ def lower(function: Callable[..., Any], args: tuple[Any, ...], arch: str | None)
 def _lower(traced: Any, request: requests.Request, arch: str) -> Lowered:
     from course_lib.compiler import jax_internals
 
+    # A kernel that arrives pickled may name none of its operations' module, which registers them.
+    importlib.import_module("jax.experimental.pallas.mosaic_gpu")
     target = targets.get(arch)
     said = child.Stderr()
     try:

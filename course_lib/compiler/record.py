@@ -60,7 +60,12 @@ class Call:
 
 _BOTH = ("sm_90a", "sm_100a")
 _HOPPER = ("sm_90a",)
+_BLACKWELL = ("sm_100a",)
 _SQUARE = ("float16[4096, 4096]", "float16[4096, 4096]")
+_WIDE = ("bfloat16[4096, 4096]", "bfloat16[4096, 4096]")
+_LARGE = ("bfloat16[8192, 8192]", "bfloat16[8192, 8192]")
+_SCALED = ("float8_e4m3fn[256, 256]",) * 2 + ("float8_e8m0fnu[2, 2, 32, 16]",) * 2
+_H200 = {"num_sms": 132}  # from step 6 of the ladder on, the grid depends on it
 CALLS = (
     Call("matmul_hopper:matmul", _SQUARE, ("sm_90a",)),
     Call("matmul_hopper:matmul_multicast", _SQUARE, ("sm_90a",)),
@@ -85,6 +90,11 @@ CALLS = (
     Call("asynchronous_copies:copy", ("float32[4194304, 256]",), _BOTH),
     Call("asynchronous_copies:triple", ("float32[320, 128]",), _BOTH),
     Call("asynchronous_copies:gather_rows", ("float32[1000, 128]", "int32[64]"), ("sm_100a",)),
+    Call("clusters:who", (), _BOTH),
+    Call("clusters:rotate", ("float32[4, 32, 128]",), _BOTH),
+    Call("clusters:swap", ("float32[2, 64, 64]",), _BOTH),
+    Call("clusters:distances", ("float32[4, 32, 128]", "float32[16, 32, 128]"), _BOTH),
+    Call("clusters:matmul", ("float16[512, 512]", "float16[512, 512]"), _HOPPER),
     Call("register_layouts:add_one", ("float32[64, 128]",), _HOPPER),
     Call("register_layouts:fill_like", ("float32[64, 256]",), _HOPPER),
     Call("register_layouts:subtract_row_max", ("float32[64, 128]",), _HOPPER),
@@ -101,6 +111,59 @@ CALLS = (
     Call("transforms:doubled", ("bfloat16[64, 64]",), _HOPPER),
     Call("transforms:doubled", ("float32[64, 64]",), _HOPPER),
     Call("transforms:product", ("bfloat16[64, 64]", "bfloat16[64, 64]"), _HOPPER),
+    Call("collective_mma:pair_product", ("float16[256, 64]", "float16[64, 128]"), _BLACKWELL),
+    Call("collective_mma:scaled_pair_product", _SCALED, _BLACKWELL),
+    Call("collective_mma:double", ("float32[12, 128]",), _BLACKWELL),
+    Call("collective_mma:matmul", _SQUARE, _BLACKWELL),
+    Call("wgmma:product", ("bfloat16[64, 128]", "bfloat16[128, 256]"), _HOPPER),
+    Call("wgmma:product", ("bfloat16[64, 96]", "bfloat16[96, 64]"), _HOPPER),
+    Call("wgmma:product", ("float32[64, 64]",) * 2, _HOPPER, {"transpose_b": True}),
+    *(
+        Call("wgmma:product", ("bfloat16[64, 64]",) * 2, _HOPPER, flags)
+        for flags in ({"transpose_a": False}, {"transpose_a": True}, {"transpose_b": True})
+    ),
+    Call("wgmma:two_calls", ("bfloat16[64, 64]",) * 2, _HOPPER),
+    Call("matmul_ladder.matmul0:matmul", ("bfloat16[128, 512]", "bfloat16[512, 128]"), _HOPPER),
+    *(
+        Call(f"flash_attention:{name}", ("float32[64, 128]",), _HOPPER, keywords={"head_dim": 64})
+        for name in ("weights", "weights_with_exp")
+    ),
+    *(
+        Call(
+            f"attention_ladder.attention{n}:attention", ("float16[4, 4096, 16, 128]",) * 3, _HOPPER
+        )
+        for n in range(9)
+    ),
+    *(
+        Call(
+            f"attention_ladder.attention{n}:attention",
+            (f"float16[4, 4096, 16, {head_dim}]",) * 3,
+            _HOPPER,
+            keywords={"causal": True},
+        )
+        for n in (5, 6)
+        for head_dim in (64, 128)
+    ),
+    *(Call(f"matmul_ladder.matmul{i}:matmul", _LARGE, _HOPPER) for i in range(6)),
+    *(Call(f"matmul_ladder.matmul{i}:matmul", _LARGE, _HOPPER, _H200) for i in range(6, 13)),
+    Call("tmem_and_tcgen05:add_one", ("float32[128, 128]",), _BLACKWELL),
+    Call("tmem_and_tcgen05:product", ("float16[128, 64]", "float16[64, 128]"), _BLACKWELL),
+    Call("tmem_and_tcgen05:product", ("float16[64, 64]", "float16[64, 128]"), _BLACKWELL),
+    Call("tmem_and_tcgen05:hand_over", ("float32[128, 64]",), _BLACKWELL),
+    Call(
+        *("tmem_and_tcgen05:hand_over", ("float32[128, 64]",), _BLACKWELL),
+        keywords={"orders": False},
+    ),
+    Call(
+        "tmem_and_tcgen05:sparse_product",
+        ("float16[128, 128]", "uint2[1, 2, 128, 64]", "float16[256, 128]"),
+        _BLACKWELL,
+    ),
+    *(Call(f"blackwell_ladder.matmul{step}:matmul", _WIDE, _BLACKWELL) for step in range(5)),
+    Call(
+        *("blackwell_ladder.matmul1:matmul", _WIDE, _BLACKWELL),
+        {"tile_n": 256, "max_concurrent_steps": 3},
+    ),
     *(
         Call("transforms:window", ("bfloat16[128, 64]",), _HOPPER, keywords={"first": first})
         for first in (8, 4, 1)
@@ -132,8 +195,14 @@ def record(call: Call) -> Iterator[tuple[str, Recording]]:
 
 
 def program_digest(request: requests.Request) -> str:
-    """Stands for the traced program, with the lines that it comes from."""
-    return hashlib.sha256(request.program.encode()).hexdigest()
+    """Stands for the traced program, with the lines that it comes from.
+
+    Where the program hides code (the inline PTX of `plgpu.dynamic_scheduling_loop`), the pickled
+    function stands in for it, and that differs from process to process: here the source's own
+    digest has to do.
+    """
+    hidden = hashlib.sha256(request.payload).hexdigest() if request.hides_code else "\0"
+    return hashlib.sha256(request.program.replace(hidden, "").encode()).hexdigest()
 
 
 def source_digest(call: Call) -> str:

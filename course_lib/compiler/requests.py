@@ -32,6 +32,7 @@ _NOT_OWN = (
     *(str(Path(_COURSE, name)) for name in ("compiler", "simulator", "workers", "model.py")),
 )
 _PROCESS = re.compile(r"ipykernel_\d+")
+_VARIABLE = re.compile(r"Var\(id=(\d+)\)")
 _FUNCTION = re.compile(r"<function (\S+) at 0x")
 _registering = threading.Lock()
 # JAX's own wrapper; its address says nothing about the kernel.
@@ -161,13 +162,30 @@ def prepare(function: Callable[..., Any], args: tuple[Any, ...]) -> Request:
 def of_program(jaxpr: Any, payload: bytes = b"") -> Request:
     """The request that a traced call is; `payload` is the function and its arguments, pickled."""
     open_jaxpr = getattr(jaxpr, "jaxpr", jaxpr)
-    program = open_jaxpr.pretty_print(use_color=False)
+    program = _numbered(open_jaxpr.pretty_print(use_color=False), open_jaxpr)
     operations = tuple(_operations(open_jaxpr))
     hides_code = bool(set(_FUNCTION.findall(program)) - {_HARMLESS})
     if hides_code:  # the text names a function and does not show it: let its code decide
         program += hashlib.sha256(payload).hexdigest()
     program = portable("\n".join([program, *map(str, operations), *_settings(open_jaxpr)]))
     return Request(payload, program, operations, tuple(_buffers(open_jaxpr)), hides_code)
+
+
+def _numbered(program: str, jaxpr: Any) -> str:
+    """The text with variables by number that JAX prints by address (in a `cluster_ref`)."""
+    if "Var(id=" not in program:
+        return program
+    numbers = {str(id(v)): str(n) for n, v in enumerate(_variables(jaxpr))}
+    return _VARIABLE.sub(lambda m: f"Var({numbers.get(m[1], m[1])})", program)
+
+
+def _variables(jaxpr: Any) -> Iterator[Any]:
+    """All variables of a program, in the order in which they are defined."""
+    yield from (*jaxpr.constvars, *jaxpr.invars)
+    for eqn in jaxpr.eqns:
+        for inner in _inner(eqn):
+            yield from _variables(inner)
+        yield from eqn.outvars
 
 
 def tracing_failed(error: Exception) -> CompileError:
@@ -264,13 +282,26 @@ def _operations(jaxpr: Any, outer: tuple[str, int] = ("", 0)) -> Iterator[Operat
 
 
 def _settings(jaxpr: Any) -> Iterator[str]:
-    """Every operation's plain parameters: JAX prints copies without some of theirs (`oob_mode`)."""
+    """What JAX's text leaves out: plain parameters (a copy's `oob_mode`), and what scratch is."""
     for eqn in jaxpr.eqns:
         plain = {k: v for k, v in eqn.params.items() if _is_plain(v)}
         if plain:
             yield f"{eqn.primitive.name} {sorted(plain.items(), key=lambda kv: kv[0])}"
         for inner in _inner(eqn):
+            if eqn.primitive.name == "run_scoped":
+                yield from filter(None, map(_scratch, inner.invars))
             yield from _settings(inner)
+
+
+def _scratch(variable: Any) -> str:
+    """Where an array lies in TMEM, or what a barrier counts, if not one arrival; else ""."""
+    aval = variable.aval
+    kind: Any = getattr(getattr(aval, "inner_aval", None), "dtype", None)
+    if hasattr(kind, "num_arrivals"):
+        usual = kind.num_arrivals == 1 and not kind.orders_tensor_core
+        return "" if usual and not hasattr(kind, "collective_axes") else f"{kind!r}"
+    layout = getattr(aval, "layout", None)
+    return f"{aval!r}" if layout is not None else ""
 
 
 def _is_plain(value: Any) -> bool:

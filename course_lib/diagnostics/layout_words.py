@@ -53,6 +53,14 @@ def _mma_shape(_: str, places: Sequence[Place]) -> Words | None:
     names = _operations(places)
     if not names or not all("mma" in name for name in names):
         return None
+    if all("tcgen05" in name for name in names):
+        return (
+            "The tensor core has no instruction for operands of this shape, or for their layout "
+            "in TMEM.",
+            "M must be 64 or 128, N a multiple of 8 up to 256, or 512, and K a multiple of the "
+            "swizzle's width (with M = 64 half of N, too); in TMEM an accumulator is never packed, "
+            "and an operand A always is.",
+        )
     return (
         "The tensor core has no instruction for operands of this shape.",
         "M must be a multiple of 64, N a multiple of 8 up to 256, and K a multiple of the "

@@ -51,6 +51,18 @@ def test_a_solved_chapter_is_right(tmp_path: Path) -> None:
     assert all(kept[name]["done"] for name in names)
 
 
+def test_what_nobody_reads_counts_as_no_prediction_shown(tmp_path: Path) -> None:
+    """Else a learner who checks first would find all questions answered for the tally."""
+    nb = without_most_given_cells(solved())
+    told = nbformat.v4.new_code_cell('from course_lib import reveal\nreveal("start_here.a", 1)')
+    nb.cells = [nb.cells[0], told, exercise_cells(nb)[0]]
+    right, _ = check(nb, tmp_path)
+    assert right
+    kept = json.loads((tmp_path / ".course" / "progress.json").read_text())
+    assert kept["exercises"]
+    assert kept["predictions"] == {}
+
+
 def test_each_exercise_gets_its_own_verdict(tmp_path: Path) -> None:
     nb = without_most_given_cells(solved())
     right, wrong, broken, *_ = exercise_cells(nb)

@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import warnings
 
+import jax
 import jax.numpy as jnp
 import pytest
 from jax.experimental.pallas import mosaic_gpu as plgpu
@@ -133,3 +134,59 @@ def test_kernels_that_jax_prints_alike_have_keys_of_their_own():
     keys = [requests.prepare(_copy(m), (spec(64, 64),)).key("sm_90a", "") for m in modes]
     assert len(set(keys)) == 3
     assert keys[0] == keys[-1]
+
+
+def _kept(*, packed=False, num_arrivals=1, orders_tensor_core=False):
+    def body(x_gmem, y_gmem, smem, tmem, loaded, done):
+        plgpu.copy_gmem_to_smem(x_gmem, smem, loaded)
+        plgpu.barrier_wait(loaded)
+        plgpu.async_store_tmem(tmem, smem[...])
+        plgpu.commit_tmem()
+        y_gmem[...] = plgpu.async_load_tmem(tmem).astype(jnp.float32)
+
+    half = jnp.float16
+    scratch = dict(
+        smem=plgpu.SMEM((128, 64), half),
+        tmem=plgpu.TMEM((128, 64), half, packed=packed),
+        loaded=plgpu.Barrier(num_arrivals=num_arrivals),
+        done=plgpu.Barrier(orders_tensor_core=orders_tensor_core),
+    )
+    kernel = plgpu.kernel(body, out_type=spec(128, 64), scratch_types=scratch)
+    return requests.prepare(kernel, (spec(128, 64, dtype=half),)).key("sm_100a", "")
+
+
+def test_kernels_that_differ_only_in_their_scratch_have_keys_of_their_own():
+    """JAX's text shows neither how TMEM is packed nor what a barrier counts and orders."""
+    variants = ({}, {"packed": True}, {"num_arrivals": 2}, {"orders_tensor_core": True})
+    assert len({_kept(**variant) for variant in variants}) == len(variants)
+    assert _kept(packed=True) == _kept(packed=True)
+
+
+def _neighbour(which):
+    def body(x_gmem, y_gmem, tile_smem, ready):
+        rank = jax.lax.axis_index("cluster")
+        others = (jax.lax.rem(rank + 1, 4), jax.lax.rem(rank + 2, 4))
+        tile_smem[...] = x_gmem[...]
+        plgpu.barrier_arrive(ready)
+        plgpu.barrier_wait(ready)
+        y_gmem[rank] = plgpu.cluster_ref(tile_smem, {"cluster": others[which]})[...]
+        plgpu.barrier_arrive(ready)
+        plgpu.barrier_wait(ready)
+
+    kernel = plgpu.kernel(
+        body,
+        out_type=spec(4, 8, 128),
+        cluster=(4,),
+        cluster_names=("cluster",),
+        scratch_types=dict(
+            tile_smem=plgpu.SMEM((8, 128), jnp.float32),
+            ready=plgpu.ClusterBarrier(collective_axes=("cluster",)),
+        ),
+    )
+    return requests.prepare(kernel, (spec(8, 128),)).key("sm_90a", "")
+
+
+def test_a_neighbour_in_the_cluster_is_known_by_its_number():
+    """JAX prints the variable of a `cluster_ref` by its address in memory."""
+    assert _neighbour(0) == _neighbour(0)
+    assert _neighbour(0) != _neighbour(1)

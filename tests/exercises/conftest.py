@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from course_lib.exercises import records, registry
+from course_lib.exercises import predictions, records, registry
 from tests.exercises import practice
 
 
@@ -20,7 +20,8 @@ def exercises(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def no_workspace(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """An empty current folder outside of any workspace, and no memory of earlier tests."""
-    monkeypatch.setattr(records, "_in_memory", {})
+    monkeypatch.setattr(records, "_in_memory", records._Progress())
+    monkeypatch.setattr(predictions, "_answers", {})
     monkeypatch.delenv("COURSE_WORKSPACE", raising=False)
     monkeypatch.delenv("COURSE_MODEL_ONLY", raising=False)
     monkeypatch.chdir(tmp_path)

@@ -297,3 +297,11 @@ def test_what_could_not_be_looked_at_is_said(monkeypatch):
     verdict = on_model("practice.double", practice.double)
     assert verdict.ok
     assert str(verdict).replace("\n    ", " ").count(remark) == 1
+
+
+def test_an_exercise_about_kernels_need_not_hold_one():
+    changes = dict(id="practice.no_kernel", requires={}, needs_kernel=False)
+    registry.register(dataclasses.replace(practice.DOUBLE, **changes))
+    assert on_model("practice.no_kernel", practice.without_a_kernel).ok
+    wrong = on_model("practice.no_kernel", lambda x: practice.without_a_kernel(x) / 2)
+    assert wrong.fault == "value"

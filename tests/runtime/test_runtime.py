@@ -1,5 +1,7 @@
 """A kernel runs natively exactly where the device has what it uses, and the reason is said."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -75,6 +77,13 @@ def test_more_smem_than_a_block_can_have_is_a_reason():
     assert lacks(Requirements(frozenset(), 232448), HOPPER) == ""
     assert "232,449" in lacks(Requirements(frozenset(), 232449), HOPPER)
     assert "101,376" in lacks(Requirements(frozenset(), 102400), ADA)
+
+
+def test_more_devices_than_there_are_is_a_reason():
+    two = Requirements(frozenset({"tma"}), 0, 2)
+    assert "2 GPUs together, and this machine has 1 GPU" in lacks(two, HOPPER)
+    assert lacks(two, dataclasses.replace(HOPPER, count=2)) == ""
+    assert "needs 2 GPUs" in repr(two)
 
 
 def test_an_old_card_and_no_card_are_sentences():
