@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
@@ -19,10 +19,23 @@ from course_lib.figures.style import box, canvas, label
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from course_lib.benchmarks.records import Record
-
 PRODUCTS, SOFTMAX = 1024, 830
 """Cycles: the scores of a tile and P V of the one before; the softmax of a tile."""
+
+
+class Measured(Protocol):
+    """What a picture needs of a record of `course_lib.benchmarks`."""
+
+    @property
+    def baseline(self) -> str:
+        """The library that ratios are to."""
+
+    @property
+    def rows(self) -> Sequence[Any]:
+        """What was measured; each has a `case`."""
+
+    def ratios(self, case: str) -> dict[str, float]:
+        """Each contender's ratio to the baseline at one size."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,7 +180,7 @@ def _look(place: int) -> dict[str, Any]:
     return {"facecolor": style.CYCLE[place % (len(style.CYCLE) - 1)], **hatch}
 
 
-def ladder(record: Record, names: Sequence[str]) -> Figure:
+def ladder(record: Measured, names: Sequence[str]) -> Figure:
     """The ratios to the library of a record, a group of bars per size, a bar per name.
 
     Args:
