@@ -166,7 +166,7 @@ register(
             "i, and 0 where that launch was cancelled. Block 0 writes it."
         ),
         signature="tiles_by_cluster(x: float32[tiles, 2, n]) -> (float32[tiles, 2, n], int32[1])",
-        lines=11,
+        lines=13,
         reference=kernels.tiles_by_cluster_reference,
         cases=tuple(Case((Spec((m, 2, 128), "float32"),)) for m in (9, 1, 24)),
         hints=(

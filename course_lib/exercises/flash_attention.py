@@ -141,7 +141,7 @@ register(
             "causal(q: float16[m, d], k: float16[n, d], v: float16[n, d]) -> "
             "(float16[m, d], int32[m / 64])"
         ),
-        lines=7,
+        lines=5,
         reference=kernels.causal_reference,
         cases=(_head(384, 384, 64), _head(512, 256, 64), _head(128, 384, 128)),
         hints=(

@@ -108,7 +108,7 @@ register(
             "what comes from after."
         ),
         signature="neighbours(x: float32[devices * m, 128], *, devices: int) -> the same shape",
-        lines=10,
+        lines=6,
         reference=_neighbours,
         cases=_cases((4, 8), (2, 16), (3, 8)),
         hints=(
@@ -143,7 +143,7 @@ register(
             "gather(x: float32[devices * m, 128], *, devices: int) -> float32[devices * devices * "
             "m, 128]"
         ),
-        lines=9,
+        lines=6,
         reference=_gather,
         cases=_cases((2, 16), (4, 8), (3, 8), (8, 8)),
         hints=(

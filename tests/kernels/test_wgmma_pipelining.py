@@ -46,7 +46,6 @@ def rules(found):
         functools.partial(kernels.around, multiply=kernels.through_one_slot),
         functools.partial(kernels.around, multiply=kernels.through_one_slot, tile_n=256),
     ],
-    ids=str,
 )
 def test_a_kernel_multiplies_and_nothing_is_found(kernel, dtype):
     assert outcome(kernel, dtype=dtype).findings == ()
