@@ -311,6 +311,8 @@ def _never_ended(timeout_s: float) -> Finding:
 
 
 def _run_natively(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    # A kernel that arrives pickled may name none of its operations' module, which registers them.
+    importlib.import_module("jax.experimental.pallas.mosaic_gpu")
     arrays = jax.tree.map(jax.numpy.asarray, args)
     value = jax.block_until_ready(function(*arrays))
     return jax.tree.map(np.asarray, value), tracing.trace(function, *arrays)

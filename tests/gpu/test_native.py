@@ -3,6 +3,9 @@
 python -m pytest tests/gpu -m gpu          (CONTRIBUTING.md, "On a GPU")
 """
 
+import jax
+import jax.experimental.pallas as pl
+import jax.experimental.pallas.mosaic_gpu as plgpu
 import numpy as np
 import pytest
 
@@ -11,6 +14,8 @@ from tests.model import kernels
 from tests.model.test_model import RIGHT
 
 pytestmark = pytest.mark.gpu
+
+REGULAR = plgpu.SemaphoreType.REGULAR
 
 
 @pytest.fixture
@@ -33,6 +38,28 @@ def test_a_kernel_runs_natively_and_agrees_with_the_model(name, x):
     native = runtime.execute_native(kernel, (x,))
     assert native.ok, native.findings
     np.testing.assert_array_equal(native.value, model.execute(kernel, (x,)).value)
+
+
+def _relay(x_gmem, y_gmem):
+    """Names Pallas only: the process has to load what registers its semaphores by itself."""
+    turn = pl.get_global(REGULAR)
+    block = jax.lax.axis_index("block")
+
+    @pl.when(block > 0)
+    def later():
+        pl.semaphore_wait(turn, value=block, decrement=False)
+
+    y_gmem[block] = x_gmem[block] + 1
+    pl.semaphore_signal(turn)
+    pl.when(block == 1)(lambda: pl.semaphore_wait(turn, value=2))
+
+
+def test_a_kernel_that_names_no_operation_of_plgpu_runs_natively(x):
+    out = jax.ShapeDtypeStruct((2, 128), np.float32)
+    kernel = plgpu.kernel(_relay, out_type=out, grid=(2,), grid_names=("block",))
+    native = runtime.execute_native(kernel, (x[:2],))
+    assert native.ok, native.findings
+    np.testing.assert_array_equal(native.value, x[:2] + 1)
 
 
 def test_run_takes_the_gpu_at_the_first_and_at_later_times(x):
