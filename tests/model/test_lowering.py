@@ -77,7 +77,8 @@ def test_what_the_simulator_says_already_is_said_once(wrong, right, args, rule):
 # These JAX refuses while it traces, and the simulation says so; the last four are the compiler's.
 _TRACED = {
     "tiling-does-not-divide", "swizzle-unknown", "swizzle-width", "swizzle-none-fits", "tmem-rows",
-    "mma-inner-sizes", "mma-mixed-dtypes", "copy-shapes", "copy-dtypes", "axis-unknown",
+    "mma-inner-sizes", "mma-mixed-dtypes", "mma-right-operand",
+    "copy-shapes", "copy-dtypes", "axis-unknown",
     "captured-array", "python-if", "store-dtype", "store-shape", "slice-outside", "scratch-names",
     "old-keyword", "old-name", "old-pallas-call",
     "arch-lacks-wgmma", "arch-lacks-tcgen05", "arch-lacks-instruction",
