@@ -123,6 +123,7 @@ register(
             "... and below loaded = plgpu.Barrier(num_arrivals=2)",
         ),
         requires={"copy_gmem_to_smem": 2, "barrier_wait": 1},
+        expects={"sm_90a": {"multicast": ">=1"}},
     )
 )
 

@@ -66,6 +66,16 @@ def block_0_brings_it(x, own):
     return _run(x, own, copies)
 
 
+def everybody_for_himself(x, own):
+    """Right values, and as many loads of x as there are blocks."""
+
+    def copies(rank, x_gmem, own_gmem, x_smem, own_smem, loaded):
+        plgpu.copy_gmem_to_smem(x_gmem, x_smem, loaded)
+        plgpu.copy_gmem_to_smem(own_gmem.at[rank], own_smem, loaded)
+
+    return _run(x, own, copies)
+
+
 def does_not_wait(x, own):
     """Reads what is on its way."""
 
@@ -80,5 +90,8 @@ WRONG = {
     "an arrival per block": Wrong(an_arrival_per_block, "deadlock", ("2 of 3 arrivals",)),
     "both collective": Wrong(both_collective, "collective-mismatch", ("own", "scale_own.py")),
     "block 0 brings it": Wrong(block_0_brings_it, "deadlock", ("loaded", "scale_own.py")),
+    "everybody for himself": Wrong(
+        everybody_for_himself, "means", ("0 multicast instructions; expected at least 1",)
+    ),
     "does not wait": Wrong(does_not_wait, "read-before-arrival", ("scale_own.py",)),
 }

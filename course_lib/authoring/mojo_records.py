@@ -1,9 +1,11 @@
 """Makes the records of the chapters' Mojo programs.
 
-    python -m course_lib.mojo.record                       compile what has no record
-    python -m course_lib.mojo.record --prebuild FOLDER     and build it for a GPU elsewhere
-    python -m course_lib.mojo.record --run FOLDER OUTPUTS  there: run it (without Mojo)
-    python -m course_lib.mojo.record --take OUTPUTS        here: its outputs are the record
+    mojo_records                       compile what has no record
+    mojo_records --prebuild FOLDER     and build it for a GPU elsewhere
+    mojo_records --run FOLDER OUTPUTS  there: run it (without Mojo)
+    mojo_records --take OUTPUTS        here: its outputs are the record
+
+each after `python -m course_lib.authoring.`.
 
 The folder of `--prebuild` holds the programs and the runtime libraries that they
 need; it is what `$COURSE_MOJO_PREBUILT` names on the other machine, too.
@@ -21,10 +23,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from course_lib.mojo import chapters, compiling, records, running, toolchain
+from course_lib.authoring.source import Course, read_chapter
+from course_lib.mojo import MojoRunError, compiling, records, running, toolchain
 from course_lib.mojo.records import Record
 
 _LIST = "programs.json"
+_MAGIC = "%%mojo_gpu"
 # What an executable of Mojo's loads; seen to be all that it needs on an H200.
 _LIBRARIES = (
     "libKGENCompilerRTShared.so",
@@ -34,9 +38,20 @@ _LIBRARIES = (
 )
 
 
+def programs(course: Course | None = None) -> list[tuple[str, str]]:
+    """(chapter/cell, program) of every cell that the magic compiles and runs, in order."""
+    found = []
+    for chapter in map(read_chapter, (course or Course()).sources()):
+        for cell in chapter.code:
+            line, _, program = cell.text.partition("\n")
+            if line.startswith(_MAGIC) and "--no-run" not in line:
+                found.append((f"{chapter.name}/{cell.id}", program))
+    return found
+
+
 def compile_all() -> list[str]:
     """Compiles every program that has no record for all architectures; drops stale records."""
-    named = chapters.programs()
+    named = programs()
     wanted = {records.digest(source) for _, source in named}
     for file in records.FOLDER.glob("*.json.gz"):
         if file.name.removesuffix(".json.gz") not in wanted:
@@ -62,7 +77,7 @@ def prebuild(folder: Path, *, arch: str) -> int:
     for library in _LIBRARIES:
         shutil.copy2(root / library, folder / "lib" / library)
     listed = []
-    for name, source in chapters.programs():
+    for name, source in programs():
         target = folder / compiling.program_key(source, arch)
         if not target.exists():
             compiling.build(source, target, arch=arch)
@@ -80,7 +95,7 @@ def run_all(folder: Path, outputs: Path, *, timeout_s: float = 60.0) -> int:
             said = running.execute(folder / entry["file"], timeout_s=timeout_s, libraries=folder)
             results["outputs"][entry["digest"]] = said
             print(f"{entry['name']}: {said.strip()[-200:]}", flush=True)
-        except running.MojoRunError as error:
+        except MojoRunError as error:
             failed += 1
             print(f"{entry['name']} FAILED: {error}", flush=True)
     outputs.write_text(json.dumps(results, indent=1))
@@ -91,7 +106,7 @@ def take(outputs: Path) -> int:
     """Puts what programs printed elsewhere into their records; returns how many there were."""
     results = json.loads(outputs.read_text())
     taken = 0
-    for name, source in chapters.programs():
+    for name, source in programs():
         said = results["outputs"].get(records.digest(source))
         if said is None:
             continue
