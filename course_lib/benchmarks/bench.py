@@ -28,6 +28,7 @@ from course_lib.diagnostics import CourseError
 
 _COMPILERS = 8
 _LOAD_S = 1 / 3
+_ANY_ERROR = 1e9  # stands for infinity, which JSON does not know
 TOLERANCE = {"float16": 2e-3, "bfloat16": 1e-2, "float32": 1e-5}
 """The largest relative error that counts as right, ||out - reference|| / ||reference||."""
 
@@ -45,6 +46,8 @@ class Contender:
       clock: what times it, where that is not CUPTI; then it is called as it is, not compiled.
       prepare: what is done to each set of inputs once, before the timing, where it asks for
         something else than the others (an attention that does not scale gets scaled queries).
+      wrong: whether it leaves something out on purpose, to see what that costs: then its error
+        is recorded and not judged.
     """
 
     name: str
@@ -54,6 +57,7 @@ class Contender:
     reference: Callable[..., Any] | None = None
     clock: Clock | None = None
     prepare: Callable[..., tuple[Any, ...]] | None = None
+    wrong: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,14 +213,14 @@ class Judge:
         return self._prepared[c.name]
 
     def error(self, c: Contender, function: Callable[..., Any]) -> float | None:
-        """The largest relative error; None, and a note, if that is too large."""
+        """The largest relative error; None, and a note, if that is too large by mistake."""
         worst, limit = 0.0, TOLERANCE[self.case.dtype]
         for args, truth in zip(self.inputs_of(c), self._truth, strict=True):
             want = c.reference(*args) if c.reference else truth
             error = float(_relative_error(function(*args), want))
             worst = max(worst, math.inf if math.isnan(error) else error)
-        if worst <= limit:
-            return worst
+        if worst <= limit or c.wrong:
+            return min(worst, _ANY_ERROR)
         self.log.note(
             f"{self.case.name}: {c.name} is wrong: its relative error is {worst:.1e};"
             f" up to {limit:.0e} is right."
@@ -272,7 +276,8 @@ def _compile(c: Contender, case: Case) -> Callable[..., Any]:
     except _LeftOut:
         raise
     except Exception as error:  # a shape that its tiles do not divide, too much SMEM, ...
-        raise _LeftOut(" ".join(str(error).split())[:200].rstrip(".")) from error
+        words = " ".join(str(error).split())[:200].rstrip(".")
+        raise _LeftOut(words or type(error).__name__) from error
 
 
 def run_suite(

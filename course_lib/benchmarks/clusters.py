@@ -1,26 +1,26 @@
 """What clusters change in time: the same kernel with and without, in one run.
 
-    python -m course_lib.benchmarks.clusters
+    course bench clusters
 
-Two suites with a record each. In `stream` every block needs every tile of an array that fits
-in the L2 cache, so the way from L2 to the SMs is all that counts. In `product` it is a matrix
-product, whose blocks need what their neighbours need. The baseline of both is the kernel
-without a cluster.
+Two suites with a record each; `course bench clusters-stream` and `course bench
+clusters-product` measure one of them. In `stream` every block needs every tile of an array
+that fits in the L2 cache, so the way from L2 to the SMs is all that counts. In `product` it is
+a matrix product, whose blocks need what their neighbours need. The baseline of both is the
+kernel without a cluster.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from pathlib import Path
+import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from course_lib.benchmarks import bench, card, records
 from course_lib.benchmarks.bench import Case, Contender
-from course_lib.benchmarks.table import table
+from course_lib.diagnostics import CourseError
 from course_lib.kernels import clusters as kernels
 from course_lib.kernels import matmul_ladder
 
@@ -32,12 +32,21 @@ RINGS = ((4, 1), (4, 2), (8, 1), (8, 4))
 
 STREAMS = tuple((blocks, slots, lag) for slots, lag in RINGS for blocks in (1, 2, 4, 8))
 PRODUCTS = ((1, 1), (2, 1), (1, 2), (2, 2), (4, 1), (1, 4), (4, 2))
-SIZES = ((8192, "bfloat16"), (4096, "float16"))
+SIZES = ("8192", "4096:float16")
 NO_CLUSTER = "no cluster"
 
 
-def stream() -> list[Case]:
-    """`kernels.distances`: bytes that reach an SM, per second, with clusters of 1 to 8 blocks."""
+def stream(sizes: Sequence[str] = ()) -> list[Case]:
+    """`kernels.distances`: bytes that reach an SM, per second, with clusters of 1 to 8 blocks.
+
+    Raises:
+      CourseError: there are `sizes`: the stream has one, that fits the L2 cache.
+    """
+    if sizes:
+        raise CourseError(
+            "clusters-stream has one size, as its tiles have to fit in the L2 cache. --sizes is "
+            "for clusters-product."
+        )
     contenders = [_stream(*stream) for stream in STREAMS]
     arrays = (QUERIES + TILES) * TILE[0] * TILE[1] * 4
     return [
@@ -74,9 +83,23 @@ def _sum_of_distances(q: jax.Array, x: jax.Array) -> jax.Array:
     return jax.lax.fori_loop(0, x.shape[0], add, jnp.zeros_like(q))
 
 
-def product() -> list[Case]:
-    """`kernels.matmul` in clusters of several shapes; steps 7 and 8 of the ladder; cuBLAS."""
-    return [_product(size, dtype) for size, dtype in SIZES]
+def product(sizes: Sequence[str] = SIZES) -> list[Case]:
+    """`kernels.matmul` in clusters of several shapes; steps 7 and 8 of the ladder; cuBLAS.
+
+    Args:
+      sizes: of square matrices, as N[:dtype]: 4096:float16; bfloat16 without a dtype.
+    """
+    return [_product(*_square(size)) for size in sizes or SIZES]
+
+
+def _square(size: str) -> tuple[int, str]:
+    match = re.fullmatch(r"(\d+)(?::(bfloat16|float16))?", size)
+    if match is None:
+        raise CourseError(
+            f"{size} is no size of a matmul in clusters. Write one number for square matrices, as "
+            "4096, with :float16 after it if they are not to be bfloat16."
+        )
+    return int(match[1]), match[2] or "bfloat16"
 
 
 def _product(size: int, dtype: str) -> Case:
@@ -109,21 +132,8 @@ def _in_clusters(m: int, n: int) -> Contender:
     return Contender(name, function, {"cluster_m": m, "cluster_n": n})
 
 
-def measure(folder: Path = records.FOLDER, *, anyway: bool = False) -> Sequence[Path]:
-    """Measures both suites, prints their tables, and writes their records.
-
-    Raises:
-      CourseError: there is no GPU; or the card is busy or slowed and `anyway` is False.
-    """
-    card.need_gpu()
-    paths = []
-    suites = (("clusters-stream", "GB/s", stream), ("clusters-product", "TFLOP/s", product))
-    for name, unit, make in suites:
-        record = bench.run_suite(name, unit, make(), anyway=anyway)
-        print(table(record))
-        paths.append(records.write(record, folder))
-    return paths
-
-
-if __name__ == "__main__":
-    measure()
+SUITES: dict[str, tuple[str, Callable[..., list[Case]]]] = {
+    "clusters-stream": ("GB/s", stream),
+    "clusters-product": ("TFLOP/s", product),
+}
+"""Both suites' units and what makes their cases, as in `suites.SUITES`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from course_lib.benchmarks import card, records
+from course_lib.diagnostics import CourseError
 
 
 def bench_command(options: argparse.Namespace) -> int:
@@ -24,16 +25,33 @@ def bench_command(options: argparse.Namespace) -> int:
         if not options.no_record:
             print(f"\nRecorded in {records.write(found)}")
         return 0 if found.rows else 1
-    from course_lib.benchmarks import bench, suites
-    from course_lib.benchmarks.table import table
+    from course_lib.benchmarks import suites
 
-    unit, make = suites.SUITES[options.suite]
+    together = suites.TOGETHER.get(options.suite, (options.suite,))
+    if len(together) > 1 and options.sizes:
+        raise CourseError(
+            f"--sizes goes with one suite, and {options.suite} is several: take one of "
+            f"{', '.join(together)}."
+        )
+    return max(_measure(suite, options) for suite in together)
+
+
+def _measure(suite: str, options: argparse.Namespace) -> int:
+    """Measures one suite; 1 if nothing could be measured, else 0."""
+    from course_lib.benchmarks import bench, suites
+    from course_lib.benchmarks.table import roof, table
+
+    unit, make = suites.SUITES[suite]
     record = bench.run_suite(
-        options.suite, unit, make(options.sizes), rounds=options.rounds or 5, anyway=options.anyway
+        suite, unit, make(options.sizes), rounds=options.rounds or 5, anyway=options.anyway
     )
     print(f"\n{table(record)}")
     if not record.rows:
         return 1
+    # The roof of GB/s is the device memory's, and the stream of clusters comes out of L2.
+    ceilings = None if suite == "clusters-stream" else card.roofline()
+    if ceilings is not None:
+        print(f"\n{roof(record, ceilings)}")
     if not options.no_record:
         print(f"\nRecorded in {records.write(record)}")
     return 0

@@ -134,19 +134,26 @@ def _spread(record: Record) -> str:
     return f"Medians of {launches} launches; their quartiles are at most {widest:.1%} apart."
 
 
-def variants(prefix: str) -> Table:
-    """Variants of the first steps, from the newest record of the suite "pipelining".
+def variants(
+    prefix: str = "", *, suite: str = "pipelining", names: Sequence[str] | None = None
+) -> Table:
+    """Variants of some steps, from the newest record of a suite of the chapter's own.
 
     Args:
       prefix: how the names of the rows begin that are shown.
+      suite: "pipelining" (steps 0 and 2) or "epilogue" (step 5).
+      names: the names of the rows that are shown, in this order, instead.
 
     Raises:
-      CourseError: there is no such record.
+      CourseError: there is no such record, or it has no such row.
     """
-    record = records.newest("pipelining")
+    record = records.newest(suite)
     if record is None:
-        raise CourseError("benchmarks/records holds no record of the suite pipelining.")
-    names = dict.fromkeys(row.name for row in record.rows if row.name.startswith(prefix))
+        raise CourseError(f"benchmarks/records holds no record of the suite {suite}.")
+    known = dict.fromkeys(row.name for row in record.rows)
+    names = [name for name in known if name.startswith(prefix)] if names is None else names
+    if unknown := set(names) - set(known):
+        raise CourseError(f"The record of the suite {suite} has no {', '.join(sorted(unknown))}.")
     columns = sizes(record)
     ratios = [record.ratios(case) for case in columns]
     rows = [(name, *(_percent(found.get(name)) for found in ratios)) for name in names]
@@ -210,8 +217,9 @@ def points(record: Record) -> list[drawing.Point]:
 
 
 def roofline(record: Record) -> Figure:
-    """Three roofs and the steps below them."""
-    return drawing.roofline(ceilings(record), points(record))
+    """Three roofs and the steps below them; no steps where the record is of another card."""
+    here = ceilings(record)
+    return drawing.roofline(here, points(record) if here.device == record.device else ())
 
 
 def power(record: Record) -> Table:

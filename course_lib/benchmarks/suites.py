@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from course_lib import runtime
+from course_lib.benchmarks import clusters
 from course_lib.benchmarks.bench import Case, Contender
 from course_lib.diagnostics import CourseError
 from course_lib.kernels import attention_ladder, matmul_ladder
@@ -288,5 +289,9 @@ SUITES: dict[str, tuple[str, Callable[..., list[Case]]]] = {
     "matmul": ("TFLOP/s", matmul),
     "attention": ("TFLOP/s", attention),
     "copy": ("GB/s", copy),
+    **clusters.SUITES,
 }
 """Each suite's unit and what makes its cases of sizes."""
+
+TOGETHER = {"clusters": tuple(clusters.SUITES)}
+"""One name for several suites, which are measured one after the other."""

@@ -100,6 +100,7 @@ def _tune_case(case: Case, limit: int | None, say: Callable[[str], None]) -> Tri
 def _sweep(case: Case, contenders: Sequence[Contender], log: Log) -> list[Tried]:
     """Times each a few times, some at a time; the fastest come first."""
     found: list[Tried] = []
+    _show(0, len(contenders), found)
     for start in range(0, len(contenders), _AT_A_TIME):
         some = _with(case, contenders[start : start + _AT_A_TIME])
         found += _tried(bench.measure_case(some, log, rounds=1, launches=5), case)
@@ -114,9 +115,10 @@ def _tried(rows: Sequence[Row], case: Case) -> list[Tried]:
 
 def _show(done: int, all_of_them: int, found: Sequence[Tried]) -> None:
     bar = "#" * round(30 * done / all_of_them)
-    best = f"best {found[0].ratio:.3f} of cuBLAS" if found else "none fits yet"
+    best = f"best {found[0].ratio:.3f} of cuBLAS" if found else "none fits yet" if done else ""
     end = "\n" if done == all_of_them else "\r"
-    print(f"[{bar:30}] {done} of {all_of_them}, {best}", end=end, file=sys.stderr, flush=True)
+    text = ", ".join(filter(None, (f"{done} of {all_of_them}", best)))
+    print(f"[{bar:30}] {text}", end=end, file=sys.stderr, flush=True)
 
 
 def _with(case: Case, contenders: Sequence[Contender]) -> Case:

@@ -83,10 +83,8 @@ def roofline(ceilings: Ceilings, points: Sequence[Point]) -> Figure:
 
 def describe(ceilings: Ceilings, points: Sequence[Point]) -> str:
     """The picture in words. It names no card: the same words go with every card's picture."""
-    panels = " ".join(
-        f"{memory}: {', '.join(_words(p) for p in points if p.memory == memory)}."
-        for memory in ceilings.bytes_per_s
-    )
+    words = {m: [_words(p) for p in points if p.memory == m] for m in ceilings.bytes_per_s}
+    panels = " ".join(f"{memory}: {', '.join(w or ['no kernel'])}." for memory, w in words.items())
     return (
         "Three rooflines side by side, FLOP per byte against TFLOP/s: each rises with the bytes "
         f"that a memory delivers and is flat from where the tensor cores are the limit. {panels}"

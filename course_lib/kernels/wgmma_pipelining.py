@@ -26,7 +26,8 @@ TENSOR_FLOP_PER_CYCLE = 4096
 SMEM_BYTES_PER_CYCLE = 128
 """What SMEM delivers: 32 banks of 4 bytes (CUDA Programming Guide, shared memory)."""
 L2_BYTES_PER_CYCLE = 64
-"""What an SM gets from the L2 cache. Published microbenchmarks; a matmul of ours took 54."""
+"""What an SM gets from the L2 cache: assumed. Measured are 58, with multicast, and 52 without
+(`benchmarks/records/20261130T041144-nvidia-h200-clusters-stream.json`, at 1980 MHz)."""
 
 
 @dataclasses.dataclass(frozen=True)

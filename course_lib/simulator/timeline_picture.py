@@ -29,6 +29,7 @@ _STYLES = {
     "in flight": ("#a05195", "tensor core or other engine"),
 }
 _WIDTH_IN, _LEFT_IN, _RIGHT_IN = 7.6, 1.25, 0.15
+_CHARACTER_IN = 0.066  # of a lane's name, on average
 _ROW_IN, _GAP_IN, _FOOT_IN, _PX_PER_INCH = 0.16, 0.10, 0.62, 200
 _KINDS_IN_A_ROW = 5  # of the legend
 
@@ -44,7 +45,8 @@ def draw(timeline: Timeline, lanes: Sequence[str]) -> Figure:
     height_in = sum(heights) + foot_in
     figure = Figure(figsize=(_WIDTH_IN, height_in))
     bottom = foot_in / height_in
-    box = (_LEFT_IN / _WIDTH_IN, bottom, 1 - (_LEFT_IN + _RIGHT_IN) / _WIDTH_IN, 0.99 - bottom)
+    left_in = max(_LEFT_IN, 0.15 + _CHARACTER_IN * max(map(len, lanes), default=0))
+    box = (left_in / _WIDTH_IN, bottom, 1 - (left_in + _RIGHT_IN) / _WIDTH_IN, 0.99 - bottom)
     axes = figure.add_axes(box)
     top = sum(heights)
     for (lane, rows), height in zip(packed.items(), heights, strict=True):

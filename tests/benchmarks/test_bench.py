@@ -90,6 +90,14 @@ def test_nan_is_wrong():
     assert "mine is wrong" in record.notes[0]
 
 
+@pytest.mark.parametrize(("factor", "error"), [(2.01, 5e-3), (float("nan"), 1e9)])
+def test_what_is_wrong_on_purpose_is_measured_with_its_error(factor, error):
+    record, said = measured(plain("no softmax", lambda x: x * factor, wrong=True))
+    assert [row.name for row in record.rows] == ["library", "no softmax"]
+    assert record.rows[1].error == pytest.approx(error, rel=1e-2)
+    assert said == []
+
+
 def test_a_contender_that_becomes_wrong_while_it_is_timed(monkeypatch):
     """A race shows now and then: outputs are compared after the timing, too."""
     errors = itertools.chain([0.0] * 6, itertools.repeat(0.5))  # two contenders on three sets

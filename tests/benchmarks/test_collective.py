@@ -1,6 +1,7 @@
 """The benchmark of chapter 13: one launch's time out of many devices', and equal results."""
 
 import functools
+import re
 
 import jax
 import numpy as np
@@ -83,6 +84,62 @@ def test_the_chapter_says_what_the_record_of_two_gpus_says():
         if "tensor_core" in row.config:
             cores = f"{row.config['tensor_core']:.0%}".replace("%", " %")
             ratio = "1" if row.ratio == 1 else f"{row.ratio:.3f}"
-            assert f"| {row.median_us:.1f} | {cores} | {link} | {ratio} |" in measured, row.name
+            host = f"{row.config['host_us']:.0f}"
+            numbers = f"| {row.median_us:.1f} | {cores} | {link} | {ratio} | {host} |"
+            assert numbers in measured, row.name
         elif row.ratio != 1:
             assert f"| {row.median_us:.1f} | {link} | {row.ratio:.3f} |" in measured, row.name
+
+
+def test_what_the_chapter_says_of_the_hosts_clock_is_of_the_configurations_it_names():
+    text = (records.ROOT / "solutions" / "13_many_gpus.md").read_text()
+    record = max(records.FOLDER.glob("*-nvidia-h200-collective.json"))
+    host = {}
+    for row in records.read(record).rows:
+        if "matmul" in row.case:
+            host[row.config["rows"], row.name] = round(row.config["host_us"])
+    default = collective.MATMULS["all_gather_matmul"]
+    assert default.slots == 3
+    assert "The default configuration has three slots" in text
+    number = r"(\d+)(?: µs)?"
+    few = rf"not\* faster: {number} \({number} with four slots\) against {number},"
+    many = rf"they are: {number} \({number} with four slots\) against {number}\."
+    for rows, pattern, faster in ((1024, few, False), (4096, many, True)):
+        said = re.search(pattern, text)
+        assert said is not None, rows
+        three, four, xla = map(int, said.groups())
+        assert three == host[rows, "all_gather_matmul"]
+        assert four == host[rows, "all_gather_matmul, 4 slots"]
+        assert xla == host[rows, "all_gather + dot"]
+        assert (max(three, four) < xla) is faster
+
+
+def test_bold_ratios_are_those_of_four_slots():
+    text = (records.ROOT / "solutions" / "13_many_gpus.md").read_text()
+    measured = text[text.index('"id": "measured"') : text.index('"id": "hosts"')]
+    bold = [line for line in measured.splitlines() if re.search(r"\*\*[\d.]+\*\*", line)]
+    assert len(bold) == 3
+    assert all("with 4 slots" in line for line in bold)
+
+
+@pytest.mark.parametrize("error_after", [0.0, 0.5])
+def test_who_is_wrong_after_the_timing_is_left_out(monkeypatch, error_after):
+    """Once right and then not: a race. The errors are of both, before the timing, then after it."""
+    found = iter([0.0, 0.0, 0.0, error_after])
+    monkeypatch.setattr(collective, "_worst", lambda out, wanted: next(found))
+    monkeypatch.setattr(collective, "_launch_us", lambda call, devices: 1.0)
+    monkeypatch.setattr(collective, "_host_us", lambda calls: 1.0)
+    mesh = jax.sharding.Mesh(jax.devices()[:1], (kernels.AXIS,))
+    monkeypatch.setattr(kernels, "mesh_of", lambda devices: mesh)
+    spec = collective.PartitionSpec(kernels.AXIS)
+    contenders = (
+        collective.Contender("XLA", lambda x: x),
+        collective.Contender("ours", lambda x: x),
+    )
+    case = collective.Case("both", 8, (((8, 128), "float32"),), (spec,), spec, contenders, 0, 1)
+    log = collective.Log(lambda _: None, progress=lambda *_: None)
+    rows = collective.measure_case(case, 1, log, rounds=1, launches=2)
+    assert next(found, "none left") == "none left"
+    assert [row.name for row in rows] == (["XLA"] if error_after else ["XLA", "ours"])
+    assert bool(log.notes) is bool(error_after)
+    assert all("after the timing" in note for note in log.notes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 
 import pytest
@@ -79,6 +80,20 @@ def test_roofs_are_those_of_the_card_here_else_of_an_h200(record, monkeypatch):
     assert png(ladder.roofline(record))
 
 
+def test_another_cards_steps_are_not_drawn_under_the_roofs_of_this_one(record, monkeypatch):
+    monkeypatch.setattr(ladder.runtime, "device", lambda: None)
+    monkeypatch.setattr(card, "roofline", lambda: None)
+    assert "step 12 at" in ladder.roofline(record).get_label()
+    blackwell = card.Roofline(
+        flop_per_s=2250e12, bytes_per_s=8e12, sms=148, l2_bytes=126 << 20, clock_hz=1.85e9
+    )
+    monkeypatch.setattr(ladder.runtime, "device", lambda: DEVICE)
+    monkeypatch.setattr(card, "roofline", lambda: blackwell)
+    figure = ladder.roofline(record)
+    assert png(figure)
+    assert "SMEM: no kernel." in figure.get_label()
+
+
 def test_power_says_what_held_the_clock_back(record):
     shown = ladder.power(record)
     assert [row[0] for row in shown.rows] == ladder.sizes(record)
@@ -151,3 +166,122 @@ def test_what_the_text_says_of_one_block_alone_is_so():
     assert found == pytest.approx(said, abs=0.015)
     waits = {n: ratio[f"pipeline, wait {n}"] for n in ("1, delay 1", "1, delay 2", "0, delay 0")}
     assert waits["1, delay 1"] > 1.1 * max(waits["1, delay 2"], waits["0, delay 0"])
+
+
+def test_what_the_text_says_of_step_5_is_so():
+    record = records.newest("epilogue", device=H200)
+    assert record is not None
+    ratio = record.ratios(LARGE)
+    three, four = ratio["pieces, 3 slots"], ratio["pieces, 4 slots (step 5)"]
+    assert three == pytest.approx(ratio["whole, 3 slots (step 4)"], abs=0.004)
+    assert three == pytest.approx(ratio["pieces, 4 slots, delay 2"], abs=0.004)
+    assert three - four == pytest.approx(0.01, abs=0.003)
+    assert ratio["pieces, 4 slots, snake"] > ratio["pieces, 3 slots, snake"]
+    same = "one tile for all, pieces, {} slots"
+    assert ratio[same.format(3)] == pytest.approx(ratio[same.format(4)], abs=0.004)
+    mhz = {r.name.split(" (")[0]: r.config["sustained_mhz"] for r in record.rows if r.case == LARGE}
+    pairs = [(n, n.replace("4 slots", "3 slots")) for n in mhz if "4 slots" in n]
+    slower = {a: mhz[b] - mhz[a] for a, b in pairs if b in mhz}
+    assert slower.pop(same.format(4)) == 0
+    assert len(slower) == 6
+    assert all(15 <= difference <= 45 for difference in slower.values())
+
+
+@pytest.mark.parametrize(
+    ("what", "names", "instead"),
+    [
+        (
+            "`wgmma_wait(1)`",
+            ["wait 1, a slot released a step later"],
+            "ring, 128 blocks, bands of 8",
+        ),
+        ("clusters of two", ["clusters of 2, B by multicast"], "ring, 128 blocks, bands of 8"),
+        ("clusters of four", ["clusters of 2x2"], None),
+        ("`tile_k` of 128", ["tile_k 128, 2 slots"], None),
+        ("128 x 192", ["128x192 per warpgroup"], None),
+        ("stream-K", ["stream-K, ragged wave last", "stream-K, ragged wave first"], None),
+    ],
+)
+def test_what_the_text_says_did_not_pay(what, names, instead):
+    (name,) = set(re.findall(r"`(\S+-matmul-variants\.json)`", CHAPTER))
+    record = records.read(records.FOLDER / name)
+    [cell] = [ln.split("|")[2] for ln in CHAPTER.splitlines() if ln.startswith(f"| {what}")]
+    large, *smaller = (record.ratios(case) for case in ladder.sizes(record))
+    want = sorted(f"{large[n]:.2f}" for n in names) + ([f"{large[instead]:.2f}"] if instead else [])
+    if len(found := re.findall(r"\d\.\d\d", cell)) > len(want):
+        others = [f"{ratio[n]:.2f}" for ratio in smaller for n in names]
+        want += [min(others), max(others)]
+    assert found == want
+
+
+def test_variants_that_are_not_in_the_record_are_named():
+    with pytest.raises(CourseError, match=r"suite epilogue has no pieces, 9 slots"):
+        ladder.variants(suite="epilogue", names=["pieces, 9 slots"])
+    with pytest.raises(CourseError, match="no record of the suite nothing"):
+        ladder.variants(suite="nothing")
+
+
+# --- each step has all four: a prediction, a timeline, the compiler's counts, a measurement ------
+
+CELLS = dict(re.findall(r"^:id: (\S+)\n.*?\n(.*?)^```$", CHAPTER, flags=re.MULTILINE | re.DOTALL))
+STEPS = range(matmul_ladder.LAST + 1)
+EVERY_STEP = "for number in range(matmul_ladder.LAST + 1):"
+
+
+@pytest.fixture(scope="module")
+def outputs():
+    """What the solved notebook printed, by the cells' ids."""
+    [cells] = [
+        json.loads(path.read_text())["cells"] for path in Course().solutions.glob("08_*.ipynb")
+    ]
+    return {cell["id"]: cell["outputs"] for cell in cells if cell["cell_type"] == "code"}
+
+
+def printed(outputs, cell: str) -> list[str]:
+    lines = "".join("".join(o.get("text", "")) for o in outputs[cell]).splitlines()
+    return [line for line in lines if re.match(r" *\d+ ", line)]
+
+
+@pytest.mark.parametrize("number", STEPS)
+def test_each_step_has_a_timeline(number, outputs):
+    code = CELLS[f"timeline-{number}"]
+    assert f"simulate(kernels.step_on({number}, sms=" in code
+    assert 'timeline="detailed"' in code
+    assert ".show(" in code
+    assert any("image/png" in output.get("data", {}) for output in outputs[f"timeline-{number}"])
+
+
+@pytest.mark.parametrize("number", STEPS[1:])
+def test_each_step_is_shown_as_a_diff(number):
+    assert re.search(rf"^changes\({number}\b", CELLS[f"diff-{number}"], flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("cell", "words"),
+    [
+        ("predicted", ("kernels.roofline_reference(", "model(number).bottleneck")),
+        ("ptx", ("compiled(number)", "UTMALDG*", "setmaxnreg*")),
+    ],
+)
+def test_each_step_is_predicted_and_its_instructions_are_counted(cell, words, outputs):
+    assert EVERY_STEP in CELLS[cell]
+    assert all(word in CELLS[cell] for word in words)
+    assert [int(line.split()[0]) for line in printed(outputs, cell)] == [*STEPS]
+
+
+def test_each_step_is_measured(record):
+    assert {f"matmul{n}" for n in STEPS} <= set(record.ratios(LARGE))
+    assert (
+        "Step 0 has one slot and waits for every copy, and yet it is at three quarters." in CHAPTER
+    )
+    assert record.ratios(LARGE)["matmul0"] == pytest.approx(0.75, abs=0.02)
+
+
+def test_what_the_text_says_of_the_l2_cache_is_so():
+    record = records.newest("clusters-stream", device=H200)
+    assert record is not None
+    [load] = record.card["under load"].values()
+    per_clock = {r.name: r.rate * 1e9 / (132 * load["sm_mhz"] * 1e6) for r in record.rows}
+    alone = max(rate for name, rate in per_clock.items() if name.startswith("no cluster"))
+    assert "the most that we have measured is 58, for chapter" in CHAPTER
+    assert (int(max(per_clock.values())), int(alone)) == (58, 52)

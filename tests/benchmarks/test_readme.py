@@ -35,3 +35,36 @@ def test_the_named_records_are_the_newest():
     for suite in ("matmul", "attention"):
         newest = sorted((ROOT / "records").glob(f"*-nvidia-h200-{suite}.json"))[-1]
         assert steps_of(suite)[0] == newest.name
+
+
+def test_every_ratio_is_in_a_record():
+    known = {
+        f"{row.ratio:.3f}"
+        for path in (ROOT / "records").glob("*.json")
+        for row in records.read(path).rows
+    }
+    said = set(re.findall(r"(?<![\d.])[01]\.\d{3}(?!\d)", TEXT))
+    assert len(said) > 100
+    assert said <= known
+
+
+def test_every_record_that_is_named_is_there():
+    named = re.findall(r"`records/(\S+\.json)`", TEXT)
+    assert len(set(named)) >= 6
+    assert [name for name in named if not (ROOT / "records" / name).exists()] == []
+
+
+def test_the_table_of_step_5_is_its_record():
+    """Each row's numbers are those of one variant with three slots and one with four."""
+    (name,) = set(re.findall(r"`records/(\S+-epilogue\.json)`", TEXT))
+    record = records.read(ROOT / "records" / name)
+    known = {
+        f"{row.ratio:.3f} ({row.config['sustained_mhz']:.0f})": row.name
+        for row in record.rows
+        if "sustained_mhz" in row.config
+    }
+    table = next(part for part in TEXT[TEXT.index(name) :].split("\n\n") if part.startswith("|"))
+    cells = [[c.strip() for c in ln.split("|")[2:4]] for ln in table.splitlines()[2:]]
+    for three, four in cells:
+        for cell, slots in ((three, "3 slots"), (four, "4 slots")):
+            assert not re.match(r"\d", cell) or slots in known[cell], cell

@@ -32,7 +32,7 @@ def _gpu(monkeypatch, tmp_path):
 
 
 @pytest.mark.usefixtures("_gpu")
-def test_the_fastest_configuration_is_kept(monkeypatch):
+def test_the_fastest_configuration_is_kept(monkeypatch, capsys):
     """Here a band of 16 tiles is fastest in the finals, whatever the sweep said."""
     calls = []
 
@@ -54,6 +54,10 @@ def test_the_fastest_configuration_is_kept(monkeypatch):
     assert calls == [(1, 8), (1, 4), (5, 4)]
     assert tuned.best(512, 512, 512, "bfloat16", device=DEVICE.name) == best.settings
     assert "0.950 of cuBLAS" in said[-1]
+    bars = [
+        line.split("] ")[1] for line in capsys.readouterr().err.replace("\n", "\r").split("\r")[:-1]
+    ]
+    assert bars == ["0 of 12", "8 of 12, best 0.900 of cuBLAS", "12 of 12, best 0.900 of cuBLAS"]
 
 
 @pytest.mark.usefixtures("_gpu")
@@ -188,10 +192,42 @@ def test_course_bench_prints_a_table_and_writes_a_record(monkeypatch, capsys, tm
     monkeypatch.setattr(records, "FOLDER", tmp_path)
     monkeypatch.setattr(bench, "measure_case", lambda *_, **__: [row("cuBLAS", 1.0)])
     monkeypatch.setattr(records, "write", lambda r, f=tmp_path: tmp_path / r.suite)
+    roof = card.Roofline(
+        flop_per_s=500e12, bytes_per_s=2e12, sms=100, l2_bytes=1 << 20, clock_hz=1e9
+    )
+    monkeypatch.setattr(card, "roofline", lambda: roof)
     assert cli.main(["bench", "matmul", "--sizes", SIZE]) == 0
     out = capsys.readouterr().out
     assert "case, Card of the tests" in out
+    assert "The roof of Card of the tests: 500 TFLOP/s" in out
+    assert "the ridge is at 250 FLOP per byte" in out
     assert f"Recorded in {tmp_path / 'matmul'}" in out
     assert cli.main(["bench", "matmul", "--sizes", SIZE, "--no-record"]) == 0
     assert "Recorded" not in capsys.readouterr().out
-    assert suites.SUITES.keys() == {"matmul", "attention", "copy"}
+    clusters = {"clusters-stream", "clusters-product"}
+    assert suites.SUITES.keys() == {"matmul", "attention", "copy", *clusters}
+
+
+@pytest.mark.usefixtures("_gpu")
+def test_course_bench_clusters_measures_both_suites(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(bench, "measure_case", lambda case, *_, **__: [row(case.name, 1.0)])
+    monkeypatch.setattr(bench, "compile_cases", lambda cases, _: [{} for _ in cases])
+    monkeypatch.setattr(records, "write", lambda r: tmp_path / r.suite)
+    monkeypatch.setattr(card, "roofline", lambda: None)
+    assert cli.main(["bench", "clusters"]) == 0
+    out = capsys.readouterr().out
+    assert "1056 blocks read 1024 tiles" in out
+    assert "4096x4096x4096 float16" in out
+    for suite in ("clusters-stream", "clusters-product"):
+        assert f"Recorded in {tmp_path / suite}" in out
+    assert cli.main(["bench", "clusters-product", "--sizes", "1024:float16", "--no-record"]) == 0
+    out = capsys.readouterr().out
+    assert "1024x1024x1024 float16" in out
+    assert "Recorded" not in out
+    for command, words in (
+        (["clusters", "--sizes", "4096"], "take one of clusters-stream, clusters-product"),
+        (["clusters-stream", "--sizes", "4096"], "has one size"),
+        (["clusters-product", "--sizes", "4096x4096"], "is no size of a matmul in clusters"),
+    ):
+        assert cli.main(["bench", *command]) == 1
+        assert words in capsys.readouterr().err

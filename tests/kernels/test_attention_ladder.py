@@ -274,9 +274,11 @@ def expected(number: int, head_dim: int) -> dict[str, int | str]:
     }
 
 
-def compiled(number: int, head_dim: int, *, causal: bool, **settings: Any) -> Any:
+def compiled(
+    number: int, head_dim: int, *, causal: bool, dtype: Any = "bfloat16", **settings: Any
+) -> Any:
     step = attention_ladder.step(number)
-    arrays = (jax.ShapeDtypeStruct((4, 4096, 16, head_dim), jnp.bfloat16),) * 3
+    arrays = (jax.ShapeDtypeStruct((4, 4096, 16, head_dim), dtype),) * 3
     config = step.module.Config(**settings) if settings else None
     function = functools.partial(step.attention, causal=causal, config=config)
     return compile_for(function, *arrays, arch="sm_90a")
@@ -287,6 +289,21 @@ def compiled(number: int, head_dim: int, *, causal: bool, **settings: Any) -> An
 def test_what_the_compiler_makes_of_a_step(number, head_dim):
     code = compiled(number, head_dim, causal=False)
     assert expectations(code, expected(number, head_dim)) == []
+
+
+# The records are in float16: as many products, of that dtype, with float32 sums.
+@pytest.mark.parametrize(
+    ("number", "head_dim", "causal"),
+    [(n, 128, False) for n in NUMBERS] + [(n, 64, True) for n in CAUSAL],
+)
+def test_float16_compiles_to_the_same_products(number, head_dim, causal):
+    code = compiled(number, head_dim, causal=causal, dtype="float16")
+    want = compiled(number, head_dim, causal=causal)
+    names = ("wgmma.mma_async", "HGMMA", "MUFU.EX2", "setmaxnreg", "UTMALDG", "UTMASTG")
+    assert expectations(code, {name: want.count(name) for name in names}) == []
+    products = want.count("wgmma.mma_async*.f32.bf16.bf16")
+    assert products == want.count("wgmma.mma_async")
+    assert expectations(code, {"wgmma.mma_async*.f32.f16.f16": products, "spill_bytes": 0}) == []
 
 
 @pytest.mark.parametrize("head_dim", [64, 128])

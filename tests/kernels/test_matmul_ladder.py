@@ -159,7 +159,7 @@ def test_an_epilogue_that_does_not_fit_its_tile(number):
         module.matmul(normal(512, 64), normal(64, 512), config=config)
 
 
-# What the compiler makes of each step at 8192^3, bfloat16. wgmma: of 64 rows and 16 of K each.
+# What the compiler makes of each step at 8192^3. wgmma: of 64 rows and 16 of K each.
 EXPECTED: dict[int, dict[str, int | str]] = {
     0: {"wgmma.mma_async": 8, "UTMALDG": 2, "UTMASTG": 1},
     1: {"wgmma.mma_async": 8, "UTMALDG": ">=4", "UTMASTG": 1},
@@ -177,12 +177,16 @@ EXPECTED: dict[int, dict[str, int | str]] = {
 }
 
 
+@pytest.mark.parametrize(("dtype", "name"), [("bfloat16", "bf16"), ("float16", "f16")])
 @pytest.mark.parametrize("number", NUMBERS)
-def test_what_the_compiler_makes_of_a_step(number):
-    square = (jax.ShapeDtypeStruct((8192, 8192), jnp.bfloat16),) * 2
+def test_what_the_compiler_makes_of_a_step(number, dtype, name):
+    square = (jax.ShapeDtypeStruct((8192, 8192), dtype),) * 2
     code = compile_for(matmul_ladder.step(number).module.matmul, *square, arch="sm_90a")
     none_lost = {"spill_bytes": 0, "registers": "<=168", "tcgen05": 0}
     assert expectations(code, {**EXPECTED[number], **none_lost}) == []
+    # The operands' dtype, and float32 for the sums (PTX ISA, wgmma.mma_async).
+    products = EXPECTED[number]["wgmma.mma_async"]
+    assert expectations(code, {f"wgmma.mma_async*.f32.{name}.{name}": products}) == []
 
 
 def test_every_step_shows_what_it_changes():
@@ -269,6 +273,12 @@ def variant(number: int, *changes: tuple[str, str]) -> types.ModuleType:
             [("                    plgpu.barrier_wait(consumed.at[refill_slot])\n", "")],
             "mma-operand-overwritten",
             id="not waiting for the other warpgroup",
+        ),
+        pytest.param(
+            5,  # JAX gives the two others 224 each: 512 in all, and the block was launched with 504
+            [("memory_registers=40", "memory_registers=64")],
+            "deadlock",
+            id="more registers than the block was launched with",
         ),
         pytest.param(
             9,
