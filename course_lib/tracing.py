@@ -25,6 +25,9 @@ _SHAPE_ONLY = frozenset(
 )  # fmt: skip
 _LOOPS = frozenset({"scan", "while", "cond", "run_state", "shard_map"})
 
+BARRIER_OF_ALL = "ClusterBarrier of all"
+SLOTS_IN_TURN = "slots in turn"
+
 
 @dataclasses.dataclass(frozen=True)
 class Trace:
@@ -33,7 +36,9 @@ class Trace:
     Attributes:
       kernels: how many kernels its jaxpr holds.
       inside: how often each primitive occurs inside kernels (by equation, not by execution);
-        a copy out that leaves its group open counts as `commit_group=False` as well.
+        a copy out that leaves its group open counts as `commit_group=False` as well, a cluster
+        barrier over all blocks of several axes as `BARRIER_OF_ALL`, and answers of cluster
+        launch control in several slots as `SLOTS_IN_TURN`.
       outside: the same outside of kernels, calls such as jit not counted.
       from_kernel: whether every output is a kernel's output, reshaped at most.
       grids: the grid of each kernel, `((size, ...), ...)`.
@@ -111,9 +116,12 @@ def analyse(closed: Any) -> Trace:
     outside: Counter[str] = Counter()
     kernels = list(_visit(jaxpr, outside))
     for kernel in kernels:
+        slots: set[Any] = set()
         for sub in _subjaxprs(kernel):
-            _count(sub, inside)
+            _count(sub, inside, slots)
+        inside[SLOTS_IN_TURN] += len(slots) if None in slots or len(slots) > 1 else 0
     meshes = [_mesh(k) for k in kernels]
+    inside += Counter()  # drops what occurs 0 times
     return Trace(
         kernels=len(kernels),
         inside=inside,
@@ -166,13 +174,24 @@ def _devices(jaxpr: Any) -> int:
     return most
 
 
-def _count(jaxpr: Any, counter: Counter[str]) -> None:
+def _count(jaxpr: Any, counter: Counter[str], slots: set[Any]) -> None:
+    """Counts primitives; adds the slots that answers are read from (None: not a fixed one)."""
     for eqn in jaxpr.eqns:
         counter[eqn.primitive.name.removesuffix("_p")] += 1
         if eqn.params.get("commit_group") is False:
             counter["commit_group=False"] += 1
+        if eqn.primitive.name == "query_cluster_cancel":
+            slots |= {getattr(v, "val", None) for v in eqn.invars[1:]}  # the result comes first
         for sub in _subjaxprs(eqn):
-            _count(sub, counter)
+            if eqn.primitive.name == "run_scoped":
+                counter[BARRIER_OF_ALL] += sum(_is_of_all(v.aval) for v in sub.invars)
+            _count(sub, counter, slots)
+
+
+def _is_of_all(aval: Any) -> bool:
+    """Whether it is a cluster barrier with several axes as one: for all blocks along them."""
+    axes = getattr(getattr(aval, "dtype", None), "collective_axes", ())
+    return any(isinstance(axis, tuple) and len(axis) > 1 for axis in axes)
 
 
 def _gathers(jaxpr: Any) -> int:

@@ -1,11 +1,13 @@
 """What a function asks of a GPU is read from its jaxpr."""
 
+from typing import Any
+
 import jax
 import jax.experimental.pallas.mosaic_gpu as plgpu
 import jax.numpy as jnp
 import pytest
 
-from course_lib.tracing import arch_for, trace
+from course_lib.tracing import BARRIER_OF_ALL, SLOTS_IN_TURN, arch_for, trace
 from tests.model import kernels
 
 pytestmark = pytest.mark.two_jax
@@ -82,3 +84,42 @@ def test_scratch_in_tensor_memory_needs_blackwell():
     for space, arch in ((plgpu.TMEM, "sm_100a"), (plgpu.SMEM, "sm_90a")):
         kernel = plgpu.kernel(body, out_type=x, scratch_types=[space((128, 64), jnp.float32)])
         assert arch_for(trace(kernel, x)) == arch
+
+
+@pytest.mark.parametrize(
+    ("axes", "of_all"), [(("a", "b"), 0), (("a",), 0), ((("a", "b"),), 1), ((("a",), "b"), 0)]
+)
+def test_a_cluster_barrier_over_all_blocks_is_counted(axes: Any, of_all: int) -> None:
+    def body(y: Any, barrier: Any) -> None:
+        plgpu.barrier_arrive(barrier)
+        plgpu.barrier_wait(barrier)
+
+    kernel = plgpu.kernel(
+        body,
+        out_type=X,
+        cluster=(2, 2),
+        cluster_names=("a", "b"),
+        scratch_types=[plgpu.ClusterBarrier(collective_axes=axes)],
+    )
+    assert trace(kernel).inside[BARRIER_OF_ALL] == of_all
+
+
+@pytest.mark.parametrize(("slots", "in_turn"), [((0,), 0), ((1, 1), 0), ((0, 1), 2), ((None,), 1)])
+def test_slots_that_answers_are_read_from(slots: tuple[int | None, ...], in_turn: int) -> None:
+    """A slot that the program computes is None here."""
+
+    def body(y: Any, answers: Any, answered: Any) -> None:
+        computed = jax.lax.rem(jax.lax.axis_index("i"), 2)
+        for slot in (computed if s is None else s for s in slots):
+            plgpu.try_cluster_cancel(answers.at[slot], answered.at[slot])
+            plgpu.barrier_wait(answered.at[slot])
+            plgpu.query_cluster_cancel(answers.at[slot], ("i",))
+
+    kernel = plgpu.kernel(
+        body,
+        out_type=X,
+        grid=(4,),
+        grid_names=("i",),
+        scratch_types=[plgpu.TryClusterCancelResult(2), plgpu.Barrier(num_barriers=2)],
+    )
+    assert trace(kernel).inside[SLOTS_IN_TURN] == in_turn

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from course_lib.exercises.registry import Case, Exercise, Spec, register
 from course_lib.kernels import collective_mma as kernels
+from course_lib.tracing import SLOTS_IN_TURN
 
 
 def _product(m: int, k: int, n: int) -> Case:
@@ -150,7 +151,12 @@ register(
             "plgpu.commit_smem()\n"
             "return following, success, step + 1",
         ),
-        requires={"try_cluster_cancel": 1, "query_cluster_cancel": 1, "barrier_wait": 1},
+        requires={
+            "try_cluster_cancel": 1,
+            "query_cluster_cancel": 1,
+            "barrier_wait": 1,
+            SLOTS_IN_TURN: 1,
+        },
     )
 )
 

@@ -7,6 +7,7 @@
     explore.pipeline(stages=3)
     explore.barriers("eager", order="0")               # arrivals, phases and waits, by steps
     explore.waves(order="tiled", width=4)
+    explore.waves(cluster=(2, 2))                      # blocks in clusters load together
     explore.schedules(16, sms=4, pattern="mixed")      # who computes which tile, and the tail
 
 Views are anywidget classes over JavaScript modules in this folder. They compute

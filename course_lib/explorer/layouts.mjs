@@ -6,6 +6,7 @@
 
 export const KINDS = ["row-major", "tiled", "snake"];
 export const MAX_REQUESTS = 2_000_000;
+export const MAX_CLUSTER = 8;
 
 // ---- orders ----
 
@@ -56,6 +57,34 @@ export function planarSnake(m, n, minorDim, tileWidth) {
   });
 }
 
+/** The order of `m` x `n` tiles in clusters of `down` x `across` blocks. See grid.clustered. */
+export function clustered(order, m, n, down, across) {
+  checkCluster(m, n, down, across);
+  const within = rowMajor(down, across);
+  return orderTiles(order, m / down, n / across).flatMap(([ci, cj]) =>
+    within.map(([i, j]) => [ci * down + i, cj * across + j]),
+  );
+}
+
+/** Throws an Error if `m` x `n` tiles are no whole number of clusters. See grid.check_cluster. */
+export function checkCluster(m, n, down, across) {
+  for (const [name, size, tiles, axis] of [["cluster_m", down, m, "rows"], ["cluster_n", across, n, "columns"]]) {
+    if (tiles % size) {
+      const fits = listed(range(MAX_CLUSTER).map((d) => d + 1).filter((d) => tiles % d === 0));
+      throw new Error(
+        `${name} = ${size} does not divide the ${tiles} tile ${axis}: no cluster is ever ` +
+          `incomplete. What divides ${tiles}: ${fits}.`,
+      );
+    }
+  }
+  if (down * across > MAX_CLUSTER) {
+    throw new Error(
+      `A cluster of ${down} x ${across} has ${down * across} blocks: ${MAX_CLUSTER} are the ` +
+        "most that every GPU with clusters takes.",
+    );
+  }
+}
+
 // ---- waves, and who computes what ----
 
 /** The order cut into waves of `concurrent` tiles; the last may be smaller. */
@@ -77,8 +106,26 @@ export function quantization(tiles, concurrent) {
   return { tiles, concurrent, waves: waveCount, last, busy: tiles / (waveCount * concurrent) };
 }
 
-/** {worker, start, end} of each tile: static (i % workers) or to whoever is free first. */
-export function assign(costs, workers, dynamic) {
+/**
+ * {worker, start, end} of each tile: static (i % workers) or to whoever is free first. With
+ * clusters, `blocks` tiles at a time to as many workers in a row. See grid.assign_static.
+ */
+export function assign(costs, workers, dynamic, blocks = 1) {
+  if (blocks === 1) return assignEach(costs, workers, dynamic);
+  for (const [name, count] of [["blocks at a time", workers], ["tiles", costs.length]]) {
+    if (count % blocks) throw new Error(`${count} ${name} are no whole number of clusters of ${blocks}.`);
+  }
+  const slowest = range(costs.length / blocks).map((c) => Math.max(...costs.slice(c * blocks, (c + 1) * blocks)));
+  const whole = assignEach(slowest, workers / blocks, dynamic);
+  const ofCluster = (i) => Math.floor(i / blocks);
+  return {
+    worker: costs.map((_, i) => whole.worker[ofCluster(i)] * blocks + (i % blocks)),
+    start: costs.map((_, i) => whole.start[ofCluster(i)]),
+    end: costs.map((cost, i) => whole.start[ofCluster(i)] + cost),
+  };
+}
+
+function assignEach(costs, workers, dynamic) {
   const freeAt = new Array(workers).fill(0);
   const worker = costs.map((cost, i) => {
     const who = dynamic ? freeAt.indexOf(Math.min(...freeAt)) : i % workers;
@@ -222,7 +269,7 @@ class Lru {
  * after it. See grid.l2_traffic and grid.l2_contents. A wave's `held_a` and `held_b` are the
  * numbers of tiles held of each tile row of A and of each tile column of B.
  */
-export function l2Run(mm, waveList, l2Bytes, countC = false) {
+export function l2Run(mm, waveList, l2Bytes, countC = false, blocks = 1) {
   const count = waveList.reduce((sum, wave) => sum + wave.length, 0);
   const requests = 2 * count * mm.k;
   if (requests > MAX_REQUESTS) {
@@ -236,7 +283,7 @@ export function l2Run(mm, waveList, l2Bytes, countC = false) {
   const keys = mm.m * mm.k + mm.k * mm.n + mm.m * mm.n;
   const cache = new Lru(l2Bytes, keys);
   return waveList.map((tiles) => {
-    const traffic = waveTraffic(mm, tiles, cache, countC);
+    const traffic = waveTraffic(mm, tiles, cache, countC, blocks);
     return { traffic, ...contents(mm, cache) };
   });
 }
@@ -253,16 +300,17 @@ function contents(mm, cache) {
   return { held_a: heldA, held_b: heldB };
 }
 
-function waveTraffic(mm, tiles, cache, countC) {
+function waveTraffic(mm, tiles, cache, countC, blocks) {
   const { a_tile_bytes, b_tile_bytes, c_tile_bytes } = sizes(mm);
   const bBase = mm.m * mm.k; // keys: A's tiles, then B's, then C's
   const cBase = bBase + mm.k * mm.n;
   const [ofA, ofB] = [new Int32Array(3), new Int32Array(3)]; // how many were HIT, ...
+  const asks = firstInCluster(tiles, blocks);
   for (let ki = 0; ki < mm.k; ki++) {
     for (let i = 0; i < tiles.length; i++) {
       const tile = tiles[i];
-      ofA[cache.ask(tile[0] * mm.k + ki, a_tile_bytes)]++;
-      ofB[cache.ask(bBase + ki * mm.n + tile[1], b_tile_bytes)]++;
+      if (asks[0][i]) ofA[cache.ask(tile[0] * mm.k + ki, a_tile_bytes)]++;
+      if (asks[1][i]) ofB[cache.ask(bBase + ki * mm.n + tile[1], b_tile_bytes)]++;
     }
   }
   if (countC) for (const [mi, ni] of tiles) cache.ask(cBase + mi * mm.n + ni, c_tile_bytes);
@@ -276,6 +324,16 @@ function waveTraffic(mm, tiles, cache, countC) {
     capacity_bytes: bytes(CAPACITY),
     written_bytes: tiles.length * c_tile_bytes,
   };
+}
+
+/** For A and for B: which tiles are the first of their cluster that need that part of it. */
+function firstInCluster(tiles, blocks) {
+  return [0, 1].map((axis) =>
+    tiles.map((tile, i) => {
+      for (let j = i - (i % blocks); j < i; j++) if (tiles[j][axis] === tile[axis]) return false;
+      return true;
+    }),
+  );
 }
 
 export function emptyTraffic() {

@@ -39,10 +39,11 @@ class Study:
       spread: by how many percent the dearest tile costs more than the cheapest.
       per_sm: how many blocks share an SM.
       resident: how many could.
+      cluster: blocks of a cluster above and beside each other; the order deals out clusters.
+      l2_bytes, count_c: the cache's capacity, and whether tiles of C take room in it.
 
     Raises:
       CourseError: they do not fit on the SMs.
-      l2_bytes, count_c: the cache's capacity, and whether tiles of C take room in it.
     """
 
     matmul: grid.Matmul
@@ -53,6 +54,7 @@ class Study:
     spread: int = 0
     per_sm: int = 1
     resident: grid.Residency = _ROOMY
+    cluster: tuple[int, int] = (1, 1)
     l2_bytes: int
     count_c: bool = False
 
@@ -70,6 +72,17 @@ class Study:
                 f"{self.resident.blocks}."
             )
         grid.tile_costs(1, spread=self.spread)
+        grid.check_cluster(self.matmul.m, self.matmul.n, self.cluster)
+        if self.concurrent % self.blocks:
+            raise CourseError(
+                f"{self.concurrent} blocks at a time are no whole number of clusters of "
+                f"{self.blocks}."
+            )
+
+    @property
+    def blocks(self) -> int:
+        """The blocks of a cluster, 1 without."""
+        return self.cluster[0] * self.cluster[1]
 
     @functools.cached_property
     def assignment(self) -> grid.Assignment:
@@ -77,25 +90,27 @@ class Study:
         costs = grid.tile_costs(self.matmul.m * self.matmul.n, spread=self.spread)
         in_turn = self.persistent and not self.dynamic
         assign = grid.assign_static if in_turn else grid.assign_dynamic
-        return assign(costs, workers=self.concurrent)
+        return assign(costs, workers=self.concurrent, blocks=self.blocks)
 
     @functools.cached_property
     def waves(self) -> list[grid.Tiles]:
         """The tiles of each wave."""
-        tiles = self.order.tiles(self.matmul.m, self.matmul.n)
+        mm = self.matmul
+        tiles = grid.clustered(self.order, mm.m, mm.n, cluster=self.cluster)
         return grid.waves(tiles, concurrent=self.concurrent)
 
     @functools.cached_property
     def traffic(self) -> tuple[grid.Traffic, ...]:
         """What each wave asks of the L2 cache."""
-        return grid.l2_traffic(
-            self.matmul, self.waves, l2_bytes=self.l2_bytes, count_c=self.count_c
-        )
+        return grid.l2_traffic(self.matmul, self.waves, **self._cache_options)
 
     def contents(self, wave: int) -> tuple[list[int], list[int]]:
         """What the L2 cache holds after a wave: tiles of each row of A and column of B."""
-        waves = self.waves[: wave + 1]
-        return grid.l2_contents(self.matmul, waves, l2_bytes=self.l2_bytes, count_c=self.count_c)
+        return grid.l2_contents(self.matmul, self.waves[: wave + 1], **self._cache_options)
+
+    @property
+    def _cache_options(self) -> dict[str, Any]:
+        return {"l2_bytes": self.l2_bytes, "count_c": self.count_c, "blocks": self.blocks}
 
     @functools.cached_property
     def row_major(self) -> Study:
@@ -115,6 +130,8 @@ class Study:
             blocks = f"{self.concurrent} blocks that take the next tile when they are free"
         if self.per_sm > 1:
             blocks += f" ({self.per_sm} on an SM)"
+        if self.blocks > 1:
+            blocks += f", in clusters of {self.cluster[0]} x {self.cluster[1]}"
         return f"C = A @ B in {mm.m} x {mm.n} tiles, {blocks}; order: {self.order}"
 
     def _about(self, wave: int) -> str:
@@ -144,6 +161,13 @@ class Study:
         if self.order.kind != "row-major":
             other = grid.total(self.row_major.traffic).hbm_read_bytes
             text += f"; row-major: {bytes_in_words(other)}"
+        if self.blocks > 1:
+            tile_bytes = self.matmul.a_tile_bytes + self.matmul.b_tile_bytes
+            alone = self.matmul.m * self.matmul.n * self.matmul.k * tile_bytes
+            text += (
+                f"; L2 sends {bytes_in_words(all_waves.request_bytes)}, without clusters "
+                f"{bytes_in_words(alone)}"
+            )
         if self.spread:
             text += (
                 f"; tiles take 1 to {1 + self.spread / 100:g}, all of them "
@@ -194,6 +218,18 @@ def _draw_c(sheet: Sheet, study: Study, wave: int, corner: float, side: float) -
             ink = ("white", INK, MUTED)[colours[mi, ni]]
             at = corner + (ni + 0.5) * side, corner + (mi + 0.5) * side
             sheet.text(*at, str(block), size, ink=ink, anchor="mm")
+    if study.blocks > 1:
+        _draw_clusters(sheet, study, corner, side)
+
+
+def _draw_clusters(sheet: Sheet, study: Study, corner: float, side: float) -> None:
+    """A frame around the tiles of each cluster."""
+    down, across = study.cluster
+    width, height = study.matmul.n * side, study.matmul.m * side
+    for mi in range(0, study.matmul.m + 1, down):
+        sheet.box(corner - 1, corner + mi * side - 1, width + 2, 2, INK)
+    for ni in range(0, study.matmul.n + 1, across):
+        sheet.box(corner + ni * side - 1, corner - 1, 2, height + 2, INK)
 
 
 def _last_block(study: Study) -> int:

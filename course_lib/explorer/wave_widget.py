@@ -41,6 +41,7 @@ class Waves(anywidget.AnyWidget):
       spread: by how many percent the dearest tile costs more than the cheapest.
       concurrent: how many blocks run at a time: those on an SM times the SMs.
       per_sm: how many of them share an SM.
+      cluster_m, cluster_n: blocks of a cluster above and beside each other.
       smem_bytes, threads, registers: of a block; of a lane: how many fit on an SM.
       l2_bytes: capacity of the L2 cache.
       count_c: whether tiles of C take room in it.
@@ -66,6 +67,8 @@ class Waves(anywidget.AnyWidget):
     spread = traitlets.Int(0).tag(sync=True)
     concurrent = traitlets.Int(16).tag(sync=True)
     per_sm = traitlets.Int(1).tag(sync=True)
+    cluster_m = traitlets.Int(1).tag(sync=True)
+    cluster_n = traitlets.Int(1).tag(sync=True)
     smem_bytes = traitlets.Int(0).tag(sync=True)
     threads = traitlets.Int(128).tag(sync=True)
     registers = traitlets.Int(0).tag(sync=True)
@@ -100,6 +103,7 @@ class Waves(anywidget.AnyWidget):
             dynamic=self.dynamic,
             spread=self.spread,
             per_sm=self.per_sm,
+            cluster=(self.cluster_m, self.cluster_n),
             resident=grid.residency(
                 smem_bytes=self.smem_bytes, threads=self.threads, registers=self.registers
             ),
@@ -148,6 +152,7 @@ def waves(
     dynamic: bool = False,
     spread: int = 0,
     per_sm: int = 1,
+    cluster: tuple[int, int] = (1, 1),
     smem_bytes: int = 0,
     threads: int = 128,
     registers: int = 0,
@@ -172,6 +177,9 @@ def waves(
         `plgpu.dynamic_scheduling_loop` (Blackwell).
       spread: by how many percent the dearest tile costs more than the cheapest.
       per_sm: how many blocks share an SM; `concurrent` is a multiple of it.
+      cluster: blocks of a cluster above each other (along M) and beside each other (along N),
+        which load together what several of them need. The order then deals out clusters, and
+        `width` counts them; `concurrent` is a multiple of their blocks.
       smem_bytes, threads: shared memory and lanes of a block; with `registers` of a lane (0:
         not known) they say how many fit on an SM.
       tile: elements of a tile along M, N and K.
@@ -198,6 +206,8 @@ def waves(
         dynamic=dynamic,
         spread=spread,
         per_sm=per_sm,
+        cluster_m=cluster[0],
+        cluster_n=cluster[1],
         smem_bytes=smem_bytes,
         threads=threads,
         registers=registers,

@@ -6,10 +6,11 @@
 import {
   assign,
   bytesInWords,
+  checkCluster,
+  clustered,
   footprint,
   inputBytes,
   l2Run,
-  orderTiles,
   quantization,
   range,
   residency,
@@ -24,7 +25,7 @@ const MIB = 2 ** 20;
 const STATE = [
   "m", "n", "k", "tile_m", "tile_n", "tile_k", "itemsize", "out_itemsize",
   "order", "width", "minor_dim", "persistent", "dynamic", "spread", "concurrent", "per_sm",
-  "smem_bytes", "threads", "registers", "l2_bytes", "count_c", "wave",
+  "cluster_m", "cluster_n", "smem_bytes", "threads", "registers", "l2_bytes", "count_c", "wave",
 ];
 const MAX_SIDE = 256; // tiles along M or N: more could not be told apart on a screen
 const PLAY_MS = 700;
@@ -35,16 +36,20 @@ const PLAY_MS = 700;
 export function study(state) {
   checkNumbers(state);
   const mm = { ...state };
-  const order = orderTiles({ kind: state.order, width: state.width, minor_dim: state.minor_dim },
-    state.m, state.n);
+  const blocks = state.cluster_m * state.cluster_n;
+  const resident = checkResidency(state);
+  checkCluster(state.m, state.n, state.cluster_m, state.cluster_n);
+  if (state.concurrent % blocks) {
+    throw new Error(`${state.concurrent} blocks at a time are no whole number of clusters of ${blocks}.`);
+  }
+  const order = inOrder(state, state.order);
   const waveList = waves(order, state.concurrent);
-  const run = l2Run(mm, waveList, state.l2_bytes, state.count_c);
+  const run = l2Run(mm, waveList, state.l2_bytes, state.count_c, blocks);
   const soFar = footprintsSoFar(waveList);
   const { a_bytes, b_bytes } = sizes(mm);
   return {
-    state, mm, order, waves: waveList, run, soFar,
+    state, mm, order, waves: waveList, run, soFar, blocks, resident,
     rank: rankOf(order, state),
-    resident: checkResidency(state),
     ...schedules(order.length, state),
     quant: quantization(order.length, state.concurrent),
     least_bytes: a_bytes + b_bytes,
@@ -53,11 +58,17 @@ export function study(state) {
   };
 }
 
+function inOrder(state, kind) {
+  const order = { kind, width: state.width, minor_dim: state.minor_dim };
+  return clustered(order, state.m, state.n, state.cluster_m, state.cluster_n);
+}
+
 /** Who computes each tile and when: as launched, and both ways to hand out tiles. */
 function schedules(count, state) {
   const costs = tileCosts(count, state.spread);
-  const inTurn = assign(costs, state.concurrent, false);
-  const asFree = state.spread ? assign(costs, state.concurrent, true) : inTurn;
+  const blocks = state.cluster_m * state.cluster_n;
+  const inTurn = assign(costs, state.concurrent, false, blocks);
+  const asFree = state.spread ? assign(costs, state.concurrent, true, blocks) : inTurn;
   return { inTurn, asFree, chosen: state.persistent && !state.dynamic ? inTurn : asFree };
 }
 
@@ -88,8 +99,8 @@ function footprintsSoFar(waveList) {
 }
 
 function rowMajorRun(mm, state) {
-  const order = orderTiles({ kind: "row-major" }, state.m, state.n);
-  return l2Run(mm, waves(order, state.concurrent), state.l2_bytes, state.count_c);
+  const waveList = waves(inOrder(state, "row-major"), state.concurrent);
+  return l2Run(mm, waveList, state.l2_bytes, state.count_c, state.cluster_m * state.cluster_n);
 }
 
 /** rank[mi][ni] is the tile's place in the order. */
@@ -102,7 +113,8 @@ function rankOf(order, state) {
 }
 
 function checkNumbers(state) {
-  for (const name of ["m", "n", "k", "tile_m", "tile_n", "tile_k", "width", "concurrent", "per_sm", "threads"]) {
+  for (const name of ["m", "n", "k", "tile_m", "tile_n", "tile_k", "width", "concurrent", "per_sm", "threads",
+    "cluster_m", "cluster_n"]) {
     if (!Number.isInteger(state[name]) || state[name] < 1) {
       throw new Error(`${NAMES[name]}: it must be a whole number from 1 up.`);
     }
@@ -124,6 +136,8 @@ const NAMES = {
   concurrent: "SMs",
   per_sm: "Blocks per SM",
   threads: "Lanes of a block",
+  cluster_m: "Cluster: blocks above each other",
+  cluster_n: "Cluster: blocks beside each other",
 };
 
 // ---- words ----
@@ -155,8 +169,23 @@ export function conclude(s) {
     `${Math.round(s.quant.busy * 100)}% of all places have work.`;
   return (
     `All of it reads ${bytesInWords(mine)} from HBM; reading every byte of A and B once would be ` +
-    `${bytesInWords(s.least_bytes)}.${against} ${tail}${timing(s)}`
+    `${bytesInWords(s.least_bytes)}.${against} ${tail}${together(s)}${timing(s)}`
   );
+}
+
+/** What clusters change: the bytes that leave L2, since each asks once for what it shares. */
+function together(s) {
+  if (s.blocks === 1) return "";
+  const { a_tile_bytes, b_tile_bytes } = sizes(s.mm);
+  const alone = s.state.m * s.state.n * s.state.k * (a_tile_bytes + b_tile_bytes);
+  return (
+    ` In clusters of ${s.state.cluster_m} x ${s.state.cluster_n} L2 sends ${bytesInWords(requestBytes(s.all))}, ` +
+    `without them ${bytesInWords(alone)}.`
+  );
+}
+
+function requestBytes(t) {
+  return t.hit_bytes + t.compulsory_bytes + t.capacity_bytes;
 }
 
 /** How long it takes if tiles cost differently, in times of the cheapest. */
@@ -211,7 +240,19 @@ function inspectTile(s, wave, [mi, ni]) {
   const when = its === wave ? "" : its < wave ? " (done)" : " (later)";
   return (
     `Tile (${mi}, ${ni}): ${who}${when}. Row ${mi} of A is read by ${count(row, "other block")} ` +
-    `of that ${waveWord(s.state)}, column ${ni} of B by ${column}.`
+    `of that ${waveWord(s.state)}, column ${ni} of B by ${column}.${ofCluster(s, i)}`
+  );
+}
+
+/** Which block of which cluster the i-th block of the order is, and what it loads. */
+function ofCluster(s, i) {
+  if (s.blocks === 1) return "";
+  const { cluster_m: down, cluster_n: across } = s.state;
+  const place = i % s.blocks;
+  const share = (of) => (of === 1 ? "all" : `1/${of}`);
+  return (
+    ` It is block (${Math.floor(place / across)}, ${place % across}) of its cluster, and loads ` +
+    `${share(across)} of each tile of A and ${share(down)} of each of B.`
   );
 }
 
@@ -230,32 +271,56 @@ function inspectBand(s, wave, matrix, index) {
 
 /** A kernel that writes down which block computes which tile, in this order. */
 export function waveCode(state) {
-  const { m, n, order, width, minor_dim: minor, concurrent } = state;
+  const { order, width, minor_dim: minor, concurrent, cluster_m: down = 1, cluster_n: across = 1 } = state;
+  const blocks = down * across;
+  const [m, n] = [state.m / down, state.n / across]; // what the grid counts: clusters
+  const tuple = (items) => `(${items.join(", ")}${items.length === 1 ? "," : ""})`;
+  const quoted = (names) => tuple(names.map((name) => `"${name}"`));
   const snake = `mi, ni = plgpu.planar_snake(i, (${m}, ${n}), ${minor}, ${width})`;
   const head = `import jax
 import jax.numpy as jnp
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
 `;
+  const dynamic = state.dynamic && state.persistent;
+  // JAX's dynamic loop makes the blocks of one row and one column of a cluster meet, and not all
+  // of a cluster with two axes. So there the cluster has one axis.
+  const inCluster = blocks === 1 ? "" : dynamic ? `
+    cluster=(${blocks},),
+    cluster_names=("cluster",),` : `
+    cluster=(${down}, ${across}),
+    cluster_names=("cluster_m", "cluster_n"),`;
   const launch = (body, grid, names) => `${head}${body}
 
 kernel = plgpu.kernel(
     body,
-    out_type=jax.ShapeDtypeStruct((${m}, ${n}), jnp.int32),
-    grid=(${grid.join(", ")}${grid.length === 1 ? "," : ""}),
-    grid_names=(${names.map((name) => `"${name}"`).join(", ")}${names.length === 1 ? "," : ""}),
+    out_type=jax.ShapeDtypeStruct((${state.m}, ${state.n}), jnp.int32),
+    grid=${tuple(grid)},
+    grid_names=${quoted(names)},${inCluster}
 )
 `;
+  const where = dynamic
+    ? `row, column = divmod(jax.lax.axis_index("cluster"), ${across})`
+    : 'row, column = jax.lax.axis_index("cluster_m"), jax.lax.axis_index("cluster_n")';
+  const write = (depth, target, number) => {
+    const line = (who) => `${target}[mi, ni] = ${who}  # compute tile (mi, ni) of C here`;
+    if (blocks === 1) return line(number);
+    const indent = " ".repeat(depth);
+    return `${where}  # which block of the cluster
+${indent}cluster = ${number}
+${indent}mi, ni = mi * ${down} + row, ni * ${across} + column
+${indent}${line(`cluster * ${blocks} + row * ${across} + column`)}`;
+  };
   if (state.persistent && !state.dynamic) {
     const flat = order === "snake";
-    const sizes = flat ? `(${m * n},)` : `(${m}, ${n})`;
+    const sizes = flat ? tuple([m * n]) : `(${m}, ${n})`;
     const tiling = order === "tiled" ? `, tiling=(${width}, 1)` : "";
     const index = flat ? `(i,) = info.index\n        ${snake}` : "mi, ni = info.index";
     return launch(`def body(block_gmem):
     @plgpu.nd_loop(${sizes}, collective_axes="sm"${tiling})
     def tile(info):
         ${index}
-        block_gmem[mi, ni] = jax.lax.axis_index("sm")  # compute tile (mi, ni) of C here`, [concurrent], ["sm"]);
+        ${write(8, "block_gmem", 'jax.lax.axis_index("sm")')}`, [concurrent / blocks], ["sm"]);
   }
   const [grid, names, index, number] = {
     "row-major": [[m, n], ["m", "n"], "mi, ni = m, n", `m * ${n} + n`],
@@ -263,19 +328,20 @@ kernel = plgpu.kernel(
       `(outer * ${n} + n) * ${width} + inner`],
     snake: [[m * n], ["i"], snake, "i"],
   }[order];
-  if (state.dynamic && state.persistent) { // Blackwell
+  if (dynamic) { // Blackwell
+    const axes = blocks === 1 ? "" : ', cluster_axes=("cluster",)';
     return launch(`def body(number_gmem):
-    @plgpu.dynamic_scheduling_loop(grid_names=(${names.map((name) => `"${name}"`).join(", ")}${names.length === 1 ? "," : ""}))
+    @plgpu.dynamic_scheduling_loop(grid_names=${quoted(names)}${axes})
     def tile(info):  # Blackwell: a block that is done takes the tile of one that has not begun
         ${names.join(", ")}${names.length === 1 ? "," : ""} = info.index
         ${index}
-        number_gmem[mi, ni] = ${number}  # compute tile (mi, ni) of C here`, grid, names);
+        ${write(8, "number_gmem", number)}`, grid, names);
   }
   const axes = names.map((name) => `jax.lax.axis_index("${name}")`).join(", ");
   return launch(`def body(block_gmem):
     ${names.join(", ")} = ${axes}
     ${index}
-    block_gmem[mi, ni] = ${number}  # compute tile (mi, ni) of C here`, grid, names);
+    ${write(4, "block_gmem", number)}`, grid, names);
 }
 
 /** To the clipboard; a page from a file has none of its own. */
@@ -322,6 +388,7 @@ function paintBase(cssWidth, s, wave, colours) {
   paintNames(ctx, g, s, colours);
   if (g.side < PLAIN_SIDE) paintPlainC(ctx, g, s, wave, colours);
   else paintC(ctx, g, s, wave, colours);
+  if (s.blocks > 1 && g.side >= PLAIN_SIDE) paintClusters(ctx, g, s.state, colours);
   const touched = [0, 1].map((axis) => new Set(s.waves[wave].map((tile) => tile[axis])));
   for (const mi of range(s.state.m)) {
     const held = s.run[wave].held_a[mi] / s.mm.k;
@@ -367,6 +434,14 @@ function paintPlainC(ctx, g, s, wave, colours) {
   small.getContext("2d").putImageData(image, 0, 0);
   ctx.imageSmoothingEnabled = false;
   ctx.drawImage(small, g.left, g.top, g.side * n, g.side * m);
+}
+
+/** A frame around the tiles of each cluster. */
+function paintClusters(ctx, g, { m, n, cluster_m: down, cluster_n: across }, colours) {
+  ctx.fillStyle = colours.ink;
+  const [wide, high] = [g.side * n, g.side * m];
+  for (let mi = 0; mi <= m; mi += down) ctx.fillRect(g.left - 1, g.top + mi * g.side - 1, wide + 1, 1.5);
+  for (let ni = 0; ni <= n; ni += across) ctx.fillRect(g.left + ni * g.side - 1, g.top - 1, 1.5, high + 1);
 }
 
 function paintNames(ctx, g, s, colours) {
@@ -538,6 +613,8 @@ const FIELDS = [
     ["a block per tile", "persistent (nd_loop)", "dynamic (dynamic_scheduling_loop)"]],
   ["sms", "SMs"],
   ["per_sm", "Blocks per SM"],
+  ["cluster_m", "Cluster: above"],
+  ["cluster_n", "Cluster: beside"],
   ["m", "Tile rows (m)"],
   ["n", "Tile columns (n)"],
   ["l2_mib", "L2 size in MiB"],
@@ -666,6 +743,7 @@ function tableRows(s, wave) {
     row("Together", (c) => withCommas(c.touched.a_rows + c.touched.b_columns), "strong"),
     row("In bytes", (c) => bytesInWords(inputBytes(s.mm, c.touched))),
     row("Requests", (c) => withCommas(requests(c)), "rule"),
+    row("Out of L2", (c) => bytesInWords(requestBytes(c.t))),
     row("Hits", (c) => withCommas(c.t.hits)),
     row("Hit rate", (c) => percent(c.t.hits, requests(c))),
     row("First reads", (c) => withCommas(c.t.compulsory)),

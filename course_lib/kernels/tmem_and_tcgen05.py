@@ -153,13 +153,24 @@ def product(a: jax.Array, b: jax.Array, *, acc_dtype: Any = jnp.float32) -> jax.
         plgpu.barrier_wait(loaded)
         plgpu.tcgen05_mma(acc_tmem, a_smem, b_smem, done, accumulate=False)
         plgpu.barrier_wait(done)
-        c_smem[...] = plgpu.async_load_tmem(acc_tmem)
+        _take_out(acc_tmem, c_smem)
         plgpu.commit_smem()
         plgpu.copy_smem_to_gmem(c_smem, c_gmem)
         plgpu.wait_smem_to_gmem(0)
 
     out_type = jax.ShapeDtypeStruct(shape, acc_dtype)
     return plgpu.kernel(body, out_type=out_type, scratch_types=scratch)(a, b)
+
+
+def _take_out(acc_tmem: Any, c_smem: Any) -> None:
+    """TMEM to SMEM. 256 columns would take all registers of a lane, so they come in halves."""
+    rows, columns = c_smem.shape
+    if rows < 128 or columns <= 128:
+        c_smem[...] = plgpu.async_load_tmem(acc_tmem)
+        return
+    for first in range(0, columns, 128):
+        piece = pl.ds(first, 128)
+        c_smem[:, piece] = plgpu.async_load_tmem(acc_tmem.at[:, piece])
 
 
 def one_commit(a: jax.Array, b: jax.Array) -> jax.Array:

@@ -43,6 +43,8 @@ __all__ = [
     "Traffic",
     "assign_dynamic",
     "assign_static",
+    "check_cluster",
+    "clustered",
     "footprint",
     "l2_contents",
     "l2_traffic",
@@ -61,6 +63,10 @@ Tiles = npt.NDArray[np.int64]
 """Tiles `(mi, ni)`, one a row: int64, shape `(tiles, 2)`."""
 
 KINDS = ("row-major", "tiled", "snake")
+
+MAX_CLUSTER = 8
+"""Blocks of a cluster on every GPU that has clusters (CUDA Programming Guide, "Thread Block
+Clusters": the portable size)."""
 
 MAX_REQUESTS = 2_000_000
 """What `l2_traffic` steps through at most: 2 requests per tile and step along K."""
@@ -164,6 +170,53 @@ def planar_snake(m: int, n: int, *, minor_dim: int, tile_width: int) -> Tiles:
     return np.stack([minor, major] if minor_dim == 0 else [major, minor], axis=1)
 
 
+def clustered(order: Order, m: int, n: int, *, cluster: tuple[int, int]) -> Tiles:
+    """The order of `m` x `n` output tiles whose blocks come in clusters.
+
+    The grid counts clusters, so `order` deals out *clusters*, of which there are
+    `m // cluster[0]` x `n // cluster[1]`. The blocks of a cluster start together; here they
+    follow each other, row by row.
+
+    Args:
+      order: in which order the clusters come; its `width` counts clusters.
+      m, n: output tile rows and columns.
+      cluster: blocks of a cluster above each other (along M), and beside each other (along N).
+
+    Raises:
+      CourseError: the clusters do not fill the grid, or have more than `MAX_CLUSTER` blocks.
+    """
+    check_cluster(m, n, cluster)
+    down, across = cluster
+    first = order.tiles(m // down, n // across)[:, None] * (down, across)
+    return (first + row_major(down, across)).reshape(-1, 2)
+
+
+def check_cluster(m: int, n: int, cluster: tuple[int, int]) -> None:
+    """Whether `m` x `n` tiles are a whole number of clusters of this size.
+
+    Raises:
+      CourseError: they are not, or a cluster has more than `MAX_CLUSTER` blocks.
+    """
+    _sizes(m, n)
+    down, across = cluster
+    for name, size, tiles, axis in (
+        ("cluster_m", down, m, "rows"),
+        ("cluster_n", across, n, "columns"),
+    ):
+        _at_least_one(name, size)
+        if tiles % size:
+            fits = _listed(str(d) for d in range(1, MAX_CLUSTER + 1) if tiles % d == 0)
+            raise CourseError(
+                f"{name} = {size} does not divide the {tiles} tile {axis}: no cluster is ever "
+                f"incomplete. What divides {tiles}: {fits}."
+            )
+    if down * across > MAX_CLUSTER:
+        raise CourseError(
+            f"A cluster of {down} x {across} has {down * across} blocks: {MAX_CLUSTER} are the "
+            "most that every GPU with clusters takes."
+        )
+
+
 # ---- waves, and who computes what ----
 
 
@@ -233,18 +286,43 @@ class Assignment:
         return float(self.end.max())
 
 
-def assign_static(costs: Sequence[float], *, workers: int) -> Assignment:
-    """A persistent kernel: worker `w` computes tiles `w`, `w + workers`, ..., at any cost."""
-    return _assign(costs, workers, dynamic=False)
+def assign_static(costs: Sequence[float], *, workers: int, blocks: int = 1) -> Assignment:
+    """A persistent kernel: worker `w` computes tiles `w`, `w + workers`, ..., at any cost.
+
+    With clusters of `blocks` (workers in a row), a cluster goes on as a whole, to the next
+    `blocks` tiles, when all of its blocks are done.
+
+    Raises:
+      CourseError: a number below 1, or workers or tiles that are no whole number of clusters.
+    """
+    return _in_clusters(costs, workers, blocks, dynamic=False)
 
 
-def assign_dynamic(costs: Sequence[float], *, workers: int) -> Assignment:
+def assign_dynamic(costs: Sequence[float], *, workers: int, blocks: int = 1) -> Assignment:
     """Each tile, in order, goes to the worker that is free first (of several, the lowest).
 
     This is how the hardware hands out the blocks of an ordinary launch, and what
-    `plgpu.dynamic_scheduling_loop` (Blackwell) does for a persistent kernel.
+    `plgpu.dynamic_scheduling_loop` (Blackwell) does for a persistent kernel. With clusters of
+    `blocks`, it is that many tiles at a time, to the cluster that is free first.
+
+    Raises:
+      CourseError: as `assign_static`.
     """
-    return _assign(costs, workers, dynamic=True)
+    return _in_clusters(costs, workers, blocks, dynamic=True)
+
+
+def _in_clusters(costs: Sequence[float], workers: int, blocks: int, *, dynamic: bool) -> Assignment:
+    if blocks == 1:
+        return _assign(costs, workers, dynamic=dynamic)
+    for name, count in (("blocks at a time", workers), ("tiles", len(costs))):
+        if count % blocks:
+            raise CourseError(f"{count} {name} are no whole number of clusters of {blocks}.")
+    slowest = [max(costs[i : i + blocks]) for i in range(0, len(costs), blocks)]
+    whole = _assign(slowest, workers // blocks, dynamic=dynamic)
+    rank = np.tile(np.arange(blocks), len(slowest))
+    begin = np.repeat(whole.start, blocks)
+    worker = np.repeat(whole.worker, blocks) * blocks + rank
+    return Assignment(worker, begin, begin + np.array(costs, np.float64))
 
 
 def _assign(costs: Sequence[float], workers: int, *, dynamic: bool) -> Assignment:
@@ -461,6 +539,11 @@ class Traffic:
         return self.compulsory + self.capacity
 
     @property
+    def request_bytes(self) -> int:
+        """Bytes that the cache sends to the SMs, wherever it had them from."""
+        return self.hit_bytes + self.hbm_read_bytes
+
+    @property
     def hbm_read_bytes(self) -> int:
         """Bytes read from HBM."""
         return self.compulsory_bytes + self.capacity_bytes
@@ -501,7 +584,12 @@ class _Lru:
 
 
 def l2_traffic(
-    matmul: Matmul, wave_list: Sequence[Tiles], *, l2_bytes: int, count_c: bool = False
+    matmul: Matmul,
+    wave_list: Sequence[Tiles],
+    *,
+    l2_bytes: int,
+    count_c: bool = False,
+    blocks: int = 1,
 ) -> tuple[Traffic, ...]:
     """What each wave asks the L2 cache for, and how much of it comes from HBM.
 
@@ -516,12 +604,16 @@ def l2_traffic(
       way, and the second request waits for it.)
     - With `count_c`, the tiles of C that a wave writes take room in the cache at the
       end of the wave.
+    - A cluster of `blocks` (tiles in a row, see `clustered`) asks once for a tile that
+      several of its blocks need: they load it together, each its share, and each share
+      goes to all of them.
 
     Args:
       matmul: the sizes.
       wave_list: as from `waves`.
       l2_bytes: the cache's capacity, 0 for none. An H200 has 50 MiB.
       count_c: whether what is written takes room.
+      blocks: the blocks of a cluster; 1 for none.
 
     Returns:
       One `Traffic` a wave.
@@ -531,11 +623,19 @@ def l2_traffic(
     """
     cache = _checked_cache(matmul, wave_list, l2_bytes)
     seen: set[Any] = set()
-    return tuple(_wave_traffic(matmul, tiles, cache, seen, count_c) for tiles in wave_list)
+    return tuple(
+        _wave_traffic(matmul, tiles, cache, seen, count_c=count_c, blocks=blocks)
+        for tiles in wave_list
+    )
 
 
 def l2_contents(
-    matmul: Matmul, wave_list: Sequence[Tiles], *, l2_bytes: int, count_c: bool = False
+    matmul: Matmul,
+    wave_list: Sequence[Tiles],
+    *,
+    l2_bytes: int,
+    count_c: bool = False,
+    blocks: int = 1,
 ) -> tuple[list[int], list[int]]:
     """What the L2 cache of `l2_traffic` holds after the last of these waves.
 
@@ -546,7 +646,7 @@ def l2_contents(
     cache = _checked_cache(matmul, wave_list, l2_bytes)
     seen: set[Any] = set()
     for tiles in wave_list:
-        _wave_traffic(matmul, tiles, cache, seen, count_c)
+        _wave_traffic(matmul, tiles, cache, seen, count_c=count_c, blocks=blocks)
     held = collections.Counter(key[:2] for key in cache.contents())
     of_a = [held[0, mi] for mi in range(matmul.m)]
     return of_a, [held[1, ni] for ni in range(matmul.n)]
@@ -567,13 +667,18 @@ def _checked_cache(matmul: Matmul, wave_list: Sequence[Tiles], l2_bytes: int) ->
 
 
 def _wave_traffic(
-    matmul: Matmul, tiles: Tiles, cache: _Lru, seen: set[Any], count_c: bool
+    matmul: Matmul, tiles: Tiles, cache: _Lru, seen: set[Any], *, count_c: bool, blocks: int
 ) -> Traffic:
     sizes = (matmul.a_tile_bytes, matmul.b_tile_bytes)
     count = dict.fromkeys(itertools.product(("hit", "compulsory", "capacity"), (0, 1)), 0)
     pairs = [(int(mi), int(ni)) for mi, ni in tiles]
-    for ki, pair, operand in itertools.product(range(matmul.k), pairs, (0, 1)):
-        key = (operand, pair[operand], ki)
+    asked = [
+        request
+        for first in range(0, len(pairs), blocks)
+        for request in _requests(pairs[first : first + blocks])
+    ]
+    for ki, (operand, index) in itertools.product(range(matmul.k), asked):
+        key = (operand, index, ki)
         if cache.hit(key, sizes[operand]):
             count["hit", operand] += 1
         else:
@@ -595,6 +700,11 @@ def _wave_traffic(
         capacity_bytes=in_bytes("capacity"),
         written_bytes=len(pairs) * matmul.c_tile_bytes,
     )
+
+
+def _requests(cluster: Sequence[tuple[int, int]]) -> Iterable[tuple[int, int]]:
+    """What the blocks of a cluster ask for in a step along K, each once: (operand, index)."""
+    return dict.fromkeys((operand, pair[operand]) for pair in cluster for operand in (0, 1))
 
 
 # ---- errors in the reader's words ----

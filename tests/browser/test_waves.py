@@ -67,6 +67,15 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "per_sm": 2,
         "concurrent": 16,
     },
+    "clusters of 2 x 2": {"cluster": (2, 2), "wave": 3},
+    "clusters beside each other, dynamic": {
+        "cluster": (1, 4),
+        "dynamic": True,
+        "spread": 60,
+        "concurrent": 16,
+        "order": "tiled",
+        "width": 2,
+    },
     "persistent, H200": {
         "m": 32,
         "n": 64,
@@ -126,6 +135,7 @@ def wanted_table(study: Study, wave: int) -> dict[str, list[str]]:
         "Together": [f"{f.inputs:,}" for f in touched],
         "In bytes": [bytes_in_words(study.matmul.input_bytes(f)) for f in touched],
         "Requests": [f"{t.requests:,}" for t in traffic],
+        "Out of L2": [bytes_in_words(t.request_bytes) for t in traffic],
         "Hits": [f"{t.hits:,}" for t in traffic],
         "Hit rate": rates,
         "First reads": [f"{t.compulsory:,}" for t in traffic],
@@ -209,6 +219,22 @@ def test_sms_blocks_on_an_sm_and_what_fits(open_view: Opener) -> None:
     assert wanted in text(page, ".mgw-sms")
     set_number(page, "per_sm", 3)
     assert text(page, ".mgw-error") == "3 blocks do not fit on an SM: its shared memory allows 2."
+
+
+def test_clusters_share_what_they_load(open_view: Opener) -> None:
+    page = open_view()
+    alone = table(page)["Out of L2"][2]
+    set_number(page, "cluster_m", 2)
+    set_number(page, "cluster_n", 2)
+    assert (alone, table(page)["Out of L2"][2]) == ("256 MiB", "128 MiB")
+    wanted = "In clusters of 2 x 2 L2 sends 128 MiB, without them 256 MiB."
+    assert wanted in text(page, ".mgw-sentence")
+    press(find(page, ".mgw-canvas"), "ArrowDown", "ArrowDown", "ArrowRight")
+    said = text(page, ".mgw-inspector")
+    assert said.startswith("Tile (1, 1): block 3 computes it, in wave 1.")
+    assert "It is block (1, 1) of its cluster, and loads 1/2 of each tile of A" in said
+    set_number(page, "cluster_m", 3)
+    assert "cluster_m = 3 does not divide the 8 tile rows" in text(page, ".mgw-error")
 
 
 def test_blocks_that_take_tiles_when_they_are_free(open_view: Opener) -> None:

@@ -1,4 +1,7 @@
-"""The third witness: JAX's own `planar_snake` and `nd_loop` give the orders of `layouts.grid`."""
+"""The third witness: JAX's own orders and clusters are those of `layouts.grid`.
+
+`planar_snake` and `nd_loop` are called; kernels in clusters run in JAX's interpret mode.
+"""
 
 from __future__ import annotations
 
@@ -66,3 +69,30 @@ def test_nd_loop_with_tiling_is_the_tiled_grid(m_n: tuple[int, int], mt: int) ->
     mine = grid.persistent(len(tiles), num_sms=5)
     np.testing.assert_array_equal(who[tiles[:, 0], tiles[:, 1]], mine[:, 0])
     np.testing.assert_array_equal(when[tiles[:, 0], tiles[:, 1]], mine[:, 1])
+
+
+@pytest.mark.parametrize("cluster", [(2, 1), (1, 2), (2, 2), (4, 2)], ids=str)
+def test_clusters_of_a_grid(cluster: tuple[int, int]) -> None:
+    """Which tile a block has, from JAX's grid of clusters and its axes within one."""
+    (down, across), m, n = cluster, 8, 4
+
+    def body(number_gmem: Any) -> None:
+        outer, inner = jax.lax.axis_index("m"), jax.lax.axis_index("n")
+        row, column = jax.lax.axis_index("cluster_m"), jax.lax.axis_index("cluster_n")
+        number = ((outer * (n // across) + inner) * down + row) * across + column
+        number_gmem[outer * down + row, inner * across + column] = number
+
+    kernel = plgpu.kernel(
+        body,
+        out_type=jax.ShapeDtypeStruct((m, n), jnp.int32),
+        grid=(m // down, n // across),
+        grid_names=("m", "n"),
+        cluster=cluster,
+        cluster_names=("cluster_m", "cluster_n"),
+    )
+    with plgpu.force_gpu_interpret_mode(plgpu.InterpretGPUParams()):
+        theirs = np.asarray(jax.jit(kernel)())
+    mine = np.empty((m, n), np.int32)
+    tiles = grid.clustered(grid.Order(), m, n, cluster=cluster)
+    mine[tiles[:, 0], tiles[:, 1]] = np.arange(m * n)
+    np.testing.assert_array_equal(mine, theirs)

@@ -85,6 +85,37 @@ def test_l2_traffic_and_contents() -> None:
         assert (run[half]["held_a"], run[half]["held_b"]) == held
 
 
+def test_clusters() -> None:
+    rng = np.random.default_rng()
+    for order, (down, across) in itertools.product(
+        (grid.Order(), grid.Order("tiled", 2), grid.Order("snake", 3, 1)), ((2, 1), (1, 4), (2, 2))
+    ):
+        m, n, blocks = 4 * down, 3 * across, down * across
+        tiles = grid.clustered(order, m, n, cluster=(down, across))
+        waves = grid.waves(tiles, concurrent=2 * blocks)
+        matmul = matmul_of(m, n, 2, rng)
+        l2_bytes = int(rng.integers(0, matmul.a_bytes + matmul.b_bytes))
+        costs = rng.integers(1, 9, m * n).astype(float).tolist()
+        js, lists = dataclasses.asdict(matmul), [w.tolist() for w in waves]
+        got = node.call(
+            LAYOUTS,
+            [
+                ("clustered", [as_js(order), m, n, down, across]),
+                ("l2Run", [js, lists, l2_bytes, False, blocks]),
+                *(("assign", [costs, 2 * blocks, dynamic, blocks]) for dynamic in (False, True)),
+            ],
+        )
+        assert got[0] == tiles.tolist()
+        traffic = grid.l2_traffic(matmul, waves, l2_bytes=l2_bytes, blocks=blocks)
+        assert [w["traffic"] for w in got[1]] == [dataclasses.asdict(t) for t in traffic]
+        held = grid.l2_contents(matmul, waves, l2_bytes=l2_bytes, blocks=blocks)
+        assert (got[1][-1]["held_a"], got[1][-1]["held_b"]) == held
+        for answer, assign in zip(got[2:], (grid.assign_static, grid.assign_dynamic), strict=True):
+            wanted = assign(costs, workers=2 * blocks, blocks=blocks)
+            assert answer["worker"] == wanted.worker.tolist()
+            assert answer["end"] == wanted.end.tolist()
+
+
 def test_sizes_and_totals() -> None:
     rng = np.random.default_rng()
     for m, n in GRIDS:
@@ -156,12 +187,22 @@ def test_the_same_sentences_for_what_does_not_fit() -> None:
         ("orderTiles", [{"kind": "tiled", "width": 9, "minor_dim": 0}, 7, 16]),
         ("orderTiles", [{"kind": "zigzag", "width": 4, "minor_dim": 0}, 6, 16]),
         ("l2Run", [dataclasses.asdict(big), [w.tolist() for w in waves], 8, False]),
+        ("checkCluster", [6, 16, 4, 1]),
+        ("checkCluster", [16, 6, 1, 4]),
+        ("checkCluster", [16, 16, 4, 4]),
+        ("assign", [[1.0] * 6, 4, True, 4]),
+        ("assign", [[1.0] * 8, 6, False, 4]),
     ]
     mine = (
         lambda: grid.tiled(6, 16, mt=4),
         lambda: grid.tiled(7, 16, mt=9),
         lambda: grid.Order("zigzag"),
         lambda: grid.l2_traffic(big, waves, l2_bytes=8),
+        lambda: grid.check_cluster(6, 16, (4, 1)),
+        lambda: grid.check_cluster(16, 6, (1, 4)),
+        lambda: grid.check_cluster(16, 16, (4, 4)),
+        lambda: grid.assign_dynamic([1.0] * 6, workers=4, blocks=4),
+        lambda: grid.assign_static([1.0] * 8, workers=6, blocks=4),
     )
     for answer, function in zip(node.call(LAYOUTS, calls), mine, strict=True):
         with pytest.raises(CourseError) as error:

@@ -187,3 +187,99 @@ def test_tiles_that_cost_differently_are_done_sooner_by_whoever_is_free() -> Non
     assert sorted(set(free.worker.tolist())) == list(range(132))
     [costs] = node.call(FOLDER / "layouts.mjs", [("tileCosts", [256, 100])])
     assert costs == grid.tile_costs(256, spread=100)
+
+
+# ---- clusters ----
+
+
+CLUSTERS = [(2, 1), (1, 2), (2, 2), (1, 4)]
+
+
+@pytest.mark.needs("node")
+@pytest.mark.parametrize("cluster", [(1, 2), (2, 2)], ids=str)
+@pytest.mark.parametrize("settings", ORDERS, ids=lambda s: "-".join(map(str, s.values())))
+def test_the_code_that_is_copied_has_the_clusters_that_are_shown(
+    settings: dict[str, Any], cluster: tuple[int, int]
+) -> None:
+    down, across = cluster
+    blocks = down * across
+    study = explore.waves(8, 8, concurrent=3 * blocks, cluster=cluster, **settings).study()
+    own = {"m": 8, "n": 8, "concurrent": 3 * blocks, "cluster_m": down, "cluster_n": across}
+    [code] = node.call(FOLDER / "waves.mjs", [("waveCode", [{**settings, **own}])])
+    names: dict[str, Any] = {}
+    exec(code, names)
+    report = simulate(names["kernel"], arch="sm_100a" if settings["dynamic"] else "sm_90a")
+    assert report.ok, report
+    tiles = np.concatenate(study.waves)
+    number = np.arange(64)
+    in_turn = settings["persistent"] and not settings["dynamic"]
+    wanted = np.empty((8, 8), np.int32)
+    wanted[tiles[:, 0], tiles[:, 1]] = number % (3 * blocks) if in_turn else number
+    np.testing.assert_array_equal(report.value, wanted)
+
+
+@pytest.mark.needs("node")
+@pytest.mark.parametrize("settings", ORDERS, ids=lambda s: "-".join(map(str, s.values())))
+def test_the_view_counts_what_clusters_share_as_python_does(settings: dict[str, Any]) -> None:
+    for (down, across), spread in ((c, spread) for c in CLUSTERS for spread in (0, 60)):
+        own: dict[str, Any] = {"concurrent": 3 * down * across, "spread": spread}
+        view = explore.waves(8, 16, cluster=(down, across), **own, **settings)
+        names = re.findall(r'"(\w+)"', bundle("waves.mjs").split("const STATE")[1].split("]")[0])
+        state = {name: getattr(view, name) for name in names}
+        (got,) = node.call(FOLDER / "waves.mjs", [("study", [state])])
+        study = view.study()
+        assert got["order"] == np.concatenate(study.waves).tolist()
+        assert [w["traffic"] for w in got["run"]] == [dataclasses.asdict(t) for t in study.traffic]
+        assert got["run"][-1]["held_a"] == study.contents(len(study.waves) - 1)[0]
+        assert got["chosen"]["worker"] == study.assignment.worker.tolist()
+        assert got["chosen"]["end"] == study.assignment.end.tolist()
+
+
+def test_a_cluster_of_two_by_two_asks_for_half() -> None:
+    alone, together = explore.waves(), explore.waves(cluster=(2, 2))
+    sent = [grid.total(view.study().traffic).request_bytes for view in (alone, together)]
+    assert sent[1] * 2 == sent[0]
+    assert "clusters of 2 x 2" in repr(together)
+    assert "L2 sends 128 MiB, without clusters 256 MiB" in repr(together)
+    assert "clusters" not in repr(alone)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"cluster": (3, 1)}, "cluster_m = 3 does not divide the 8 tile rows"),
+        ({"cluster": (1, 3)}, "What divides 16: 1, 2, 4 or 8"),
+        ({"cluster": (4, 4)}, "has 16 blocks: 8 are the most"),
+        ({"cluster": (2, 2), "concurrent": 18}, "18 blocks at a time are no whole number of"),
+        ({"cluster": (0, 2)}, "cluster_m = 0"),
+    ],
+)
+@pytest.mark.needs("node")
+def test_clusters_that_do_not_fit_are_refused_in_the_same_words(
+    settings: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(CourseError) as error:
+        explore.waves(**settings)
+    assert words in str(error.value)
+    view = explore.waves()
+    names = re.findall(r'"(\w+)"', bundle("waves.mjs").split("const STATE")[1].split("]")[0])
+    down, across = settings["cluster"]
+    state = {name: getattr(view, name) for name in names}
+    state |= {"cluster_m": down, "cluster_n": across}
+    state |= {"concurrent": settings.get("concurrent", 16)}
+    (got,) = node.call(FOLDER / "waves.mjs", [("study", [state])])
+    if down:
+        assert got == {"error": str(error.value)}
+    else:
+        assert "must be a whole number from 1 up" in got["error"]
+
+
+def test_the_picture_frames_the_clusters() -> None:
+    def picture(**settings: Any) -> str:
+        shown = explore.waves(**settings)._repr_mimebundle_()
+        assert shown is not None
+        return str(shown[0]["image/png"])
+
+    assert picture(cluster=(2, 2)) != picture()
+    assert picture(cluster=(2, 2)) != picture(cluster=(2, 1))
+    assert picture(cluster=(1, 1)) == picture()

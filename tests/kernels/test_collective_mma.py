@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -216,12 +217,14 @@ EXPECTED: dict[str, tuple[Callable[..., Any], Callable[[], Any], dict[str, int]]
                {MMA: 8, COMMIT: 1, MULTICAST: 2, "tcgen05.cp.cta_group::2*": 6}),
     "double": (k.double, lambda: (normal(9, 128, dtype=np.float32),), {ASKS: 1, LOOKS: 2}),
     "add both": (k.add_both, lambda: (normal(9, 2, 128, dtype=np.float32),), {ASKS: 1, LOOKS: 2}),
+    "total": (k.total, lambda: (np.arange(11, dtype=np.int32),), {"tcgen05.*": 0, ASKS: 0}),
     "counts": (k.tiles_by_cluster, lambda: (normal(9, 2, 128, dtype=np.float32),), {ASKS: 1}),
     "matmul": (k.matmul, lambda: LARGE,
                {MMA: 4, COMMIT: 2, ASKS: 1, LOOKS: 2, MULTICAST: 0, HALVES: 2}),
-    "triangular": (product(triangular=True), lambda: LARGE, {MMA: 4, ASKS: 1}),
-    "persistent": (product(schedule="persistent"), lambda: LARGE, {MMA: 4, ASKS: 0}),
-    "blocks": (product(schedule="blocks"), lambda: LARGE, {MMA: 4, ASKS: 0}),
+    "triangular": (product(triangular=True), lambda: LARGE, {MMA: 4, COMMIT: 2, ASKS: 1}),
+    "persistent": (product(schedule="persistent"), lambda: LARGE,
+                   {MMA: 4, COMMIT: 2, ASKS: 0}),
+    "blocks": (product(schedule="blocks"), lambda: LARGE, {MMA: 4, COMMIT: 2, ASKS: 0}),
 }  # fmt: skip
 
 
@@ -260,3 +263,51 @@ def test_refuses_what_it_cannot_do(call: Callable[[], Any], words: str) -> None:
 def test_an_answer_takes_16_bytes() -> None:
     x = jax.ShapeDtypeStruct((4, 128), jnp.float32)
     assert tracing.trace(k.double, x).smem_bytes == 2 * 16
+
+
+def test_every_kernel_has_a_place_in_these_tests() -> None:
+    """All public kernels are run in every schedule, and compiled."""
+    public = {
+        name
+        for name, value in vars(k).items()
+        if inspect.isfunction(value)
+        and value.__module__ == k.__name__
+        and not name.startswith("_")
+        and "plgpu.kernel(" in inspect.getsource(value)
+    }
+    run = {getattr(c[0], "func", c[0]).__name__ for c in CALLS.values()}
+    run.add("tiles_by_cluster")  # whose counts depend on the schedule: a test of its own
+    compiled = {getattr(e[0], "func", e[0]).__name__ for e in EXPECTED.values()}
+    frames = {"scaled_product"}  # of scaled_pair_product, which fills it in
+    assert public - frames <= run
+    assert public - frames <= compiled
+
+
+@pytest.mark.two_jax
+def test_jaxs_loop_takes_a_cluster_of_one_axis() -> None:
+    """With two axes its barrier is a cross: the blocks on the diagonal never meet."""
+
+    def body(y_gmem: Any, *, axes: tuple[str, ...]) -> None:
+        @plgpu.dynamic_scheduling_loop(grid_names=("tile",), cluster_axes=axes)
+        def tile(info: Any) -> None:
+            rank = jax.lax.axis_index(axes[0])
+            rank = rank if len(axes) == 1 else 2 * rank + jax.lax.axis_index(axes[1])
+            y_gmem[info.index[0], rank] = rank
+
+    def run(cluster: tuple[int, ...]) -> Any:
+        axes = ("a", "b")[: len(cluster)]
+        kernel = plgpu.kernel(
+            functools.partial(body, axes=axes),
+            out_type=jax.ShapeDtypeStruct((12, 4), jnp.int32),
+            grid=(12,),
+            grid_names=("tile",),
+            cluster=cluster,
+            cluster_names=axes,
+        )
+        return simulate(kernel, arch=ARCH)
+
+    right, wrong = run((4,)), run((2, 2))
+    assert right.findings == ()
+    np.testing.assert_array_equal(right.value, np.tile(np.arange(4), (12, 1)))
+    assert wrong.errors
+    assert all("cancel" in f.what or f.rule == "deadlock" for f in wrong.errors)

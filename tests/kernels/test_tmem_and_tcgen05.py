@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -43,20 +44,23 @@ def scaled_reference(a: Array, b: Array, a_scales: Array, b_scales: Array) -> Ar
 
 # name -> kernel, reference, draws, tolerance, what the compiler must make of it
 Call = tuple[Callable[..., Any], Callable[..., Any], tuple[Array, ...], float, dict[str, int | str]]
+KEEP: dict[str, int | str] = {
+    "tmem_columns": 64, "tcgen05.st": 2, "tcgen05.wait::st": 1, "tcgen05.ld": 2, "spill_bytes": 0,
+}  # fmt: skip
 MMA = {"tcgen05.mma": 4, "tcgen05.commit": 1, "tcgen05.ld": ">=1", "spill_bytes": 0}
 
 
 def _calls() -> dict[str, Call]:
     f16 = {**MMA, "tcgen05.mma*kind::f16": 4, "UTCHMMA": 4}
     calls: dict[str, Call] = {
-        "keep": (k.keep, same, (draw(128, 64),), 0, {"tmem_columns": 64, "spill_bytes": 0}),
+        "keep": (k.keep, same, (draw(128, 64),), 0, KEEP),
         "keep packed": (
             *(partial(k.keep, packed=True), same, (half(128, 128),), 0),
-            {"tmem_columns": 64, "tcgen05.st*unpack": 0, "spill_bytes": 0},
+            {**KEEP, "tcgen05.st*unpack": 0},
         ),
         "keep unpacked": (
             *(partial(k.keep, packed=False), same, (half(128, 128),), 0),
-            {"tmem_columns": 128, "tcgen05.st*unpack::16b": 2, "spill_bytes": 0},
+            {**KEEP, "tmem_columns": 128, "tcgen05.st*unpack::16b": 2},
         ),
         "add one": (
             *(k.add_one, lambda x: x + 1, (draw(128, 128),), 0),
@@ -66,14 +70,24 @@ def _calls() -> dict[str, Call]:
             *(k.sum_in_tmem, k.sum_in_tmem_reference, (draw(4, 128, 64),), 0),
             {"tcgen05.wait::ld": 1, "tcgen05.wait::st": 2, "spill_bytes": 0},
         ),
-        "sum of one": (k.sum_in_tmem, k.sum_in_tmem_reference, (draw(1, 128, 32),), 0, {}),
+        "sum of one": (
+            *(k.sum_in_tmem, k.sum_in_tmem_reference, (draw(1, 128, 32),), 0),
+            {"tcgen05.ld": 2, "tcgen05.st": 2, "tcgen05.wait::st": 1, "spill_bytes": 0},
+        ),
         "one commit": (
             *(k.one_commit, k.product_reference, (half(128, 256), half(256, 128)), 1e-3),
             {**f16, "tcgen05.mma": 16, "tcgen05.mma*kind::f16": 16, "UTCHMMA": 16},
         ),
         "hand over": (
             *(k.hand_over, same, (draw(128, 64),), 0),
-            {"tcgen05.fence::before_thread_sync": 1, "tcgen05.fence::after_thread_sync": 1},
+            {
+                "tcgen05.fence::before_thread_sync": 1,
+                "tcgen05.fence::after_thread_sync": 1,
+                "tcgen05.st": 2,
+                "tcgen05.wait::st": 1,
+                "tcgen05.ld": 2,
+                "spill_bytes": 0,
+            },
         ),
         "batched": (
             *(k.batched, lambda a, b: a.astype(np.float32) @ b.astype(np.float32)),
@@ -93,7 +107,8 @@ def _calls() -> dict[str, Call]:
     }
     for m, n, inner in ((128, 128, 64), (128, 256, 64), (64, 64, 64), (64, 128, 64)):
         args = (half(m, inner), half(inner, n))
-        expected = {} if m == 64 or n == 256 else f16  # two lane groups; 256 columns spill
+        two = {"tcgen05.mma": 8, "tcgen05.mma*kind::f16": 8, "UTCHMMA": 8}
+        expected = f16 | (two if m == 64 else {}) | {"tmem_columns": n * m // 128}
         calls[f"product {m}x{n}"] = (k.product, k.product_reference, args, 1e-3, expected)
     kinds = [("bfloat16", "bfloat16", "f16"), ("float8_e5m2", "float8_e5m2", "f8f6f4")]
     kinds += [("float8_e4m3fn", "float8_e5m2", "f8f6f4"), ("float8_e4m3fn",) * 2 + ("f8f6f4",)]
@@ -146,7 +161,7 @@ def test_is_clean_in_any_order(name: str) -> None:
         agree(report.value, wanted, tolerance)
 
 
-@pytest.mark.parametrize("name", [name for name, call in CALLS.items() if call[4]])
+@each
 def test_what_the_compiler_makes_of_it(name: str) -> None:
     kernel, _, args, _, expected = CALLS[name]
     assert expectations(compile_for(kernel, *args, arch=ARCH), expected) == []
@@ -250,3 +265,19 @@ def test_jax_and_numpy_quantize_alike() -> None:
 def test_shapes_that_do_not_fit(call: Callable[[], Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         call()
+
+
+def test_every_kernel_has_a_place_in_these_tests() -> None:
+    """All public kernels are run in every order, and compiled; the sparse one has its own."""
+    public = {
+        name
+        for name, value in vars(k).items()
+        if inspect.isfunction(value)
+        and value.__module__ == k.__name__
+        and not name.startswith("_")
+        and "plgpu.kernel(" in inspect.getsource(value)
+    }
+    run = {getattr(call[0], "func", call[0]).__name__ for call in CALLS.values()}
+    frames = {"scaled_product"}  # of eight_bit_product
+    assert public - frames == (run & public) | {"sparse_product"}
+    assert all(call[4]["spill_bytes"] == 0 for call in CALLS.values())

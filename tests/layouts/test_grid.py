@@ -97,6 +97,41 @@ def test_a_snake_never_jumps_along_its_major_axis(m: int, n: int, width: int, mi
     assert np.abs(np.diff(tiles[:, 1 - minor])).max(initial=0) <= 1
 
 
+@given(st.integers(1, 5), st.integers(1, 5), st.sampled_from([(1, 1), (2, 1), (1, 3), (2, 4)]))
+def test_a_cluster_is_a_rectangle_of_tiles_that_follow_each_other(
+    m: int, n: int, cluster: tuple[int, int]
+) -> None:
+    down, across = cluster
+    tiles = grid.clustered(grid.Order("snake", 2), m * down, n * across, cluster=cluster)
+    assert sorted(map(tuple, tiles.tolist())) == list(
+        itertools.product(range(m * down), range(n * across))
+    )
+    for wave in grid.waves(tiles, concurrent=down * across):
+        touched = grid.footprint(wave)
+        assert (touched.a_rows, touched.b_columns) == cluster
+
+
+def test_a_cluster_asks_once_for_what_its_blocks_share() -> None:
+    matmul = grid.Matmul(m=4, n=4, k=3)
+    sent = {}
+    for cluster in ((1, 1), (2, 1), (2, 2), (4, 2)):
+        tiles = grid.clustered(grid.Order(), 4, 4, cluster=cluster)
+        blocks = cluster[0] * cluster[1]
+        waves = grid.waves(tiles, concurrent=8)
+        traffic = grid.l2_traffic(matmul, waves, l2_bytes=0, blocks=blocks)
+        sent[cluster] = grid.total(traffic).requests
+    assert sent == {(1, 1): 96, (2, 1): 72, (2, 2): 48, (4, 2): 36}
+
+
+def test_a_cluster_goes_on_when_its_slowest_block_is_done() -> None:
+    costs = [1.0, 4.0, 2.0, 2.0, 1.0, 1.0]
+    one = grid.assign_dynamic(costs, workers=4, blocks=2)
+    assert one.worker.tolist() == [0, 1, 2, 3, 2, 3]
+    assert one.start.tolist() == [0, 0, 0, 0, 2, 2]
+    assert one.end.tolist() == [1, 4, 2, 2, 3, 3]
+    assert grid.assign_static(costs, workers=4, blocks=2).start.tolist() == [0, 0, 0, 0, 4, 4]
+
+
 def test_quantization_says_what_the_tail_costs() -> None:
     assert grid.quantization(132, concurrent=132).busy == 1
     over = grid.quantization(133, concurrent=132)

@@ -64,12 +64,18 @@ def counts_the_neighbours(a, b):
     return _run(a, b, consumed=_barrier(num_arrivals=3))
 
 
+def waits_for_all(a, b):
+    """Right, but every block also waits for the one on the diagonal."""
+    return _run(a, b, consumed=_barrier((("cluster_m", "cluster_n"),)))
+
+
 WRONG = {
     "axes swapped": Wrong(axes_swapped, "collective-mismatch", ("shared_matmul.py",)),
     "everything to all": Wrong(everything_to_all, "collective-mismatch", ("shared_matmul.py",)),
     "waits for the column only": Wrong(
         waits_for_the_column_only, "cluster-smem-reuse", ("a_smem", "shared_matmul.py")
     ),
+    "waits for all": Wrong(waits_for_all, "means", ("values are right", "over all blocks")),
     "does not ask": Wrong(does_not_ask, "cluster-smem-reuse", ("ClusterBarrier",)),
     "says and does not wait": Wrong(says_and_does_not_wait, "race", ("shared_matmul.py",)),
     "counts the neighbours": Wrong(counts_the_neighbours, "deadlock", ("3 of 9 arrivals",)),

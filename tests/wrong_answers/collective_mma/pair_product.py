@@ -163,7 +163,7 @@ WRONG = {
     "nobody waits": Wrong(nobody_waits, "mma-operand-not-arrived", ("pair_product.py",)),
     "leader loads": Wrong(leader_loads, "deadlock", ("still lack",)),
     "same rows": Wrong(same_rows, "race", ("c_gmem",)),
-    "private TMEM": Wrong(private_tmem, "lowering", ("Collective",)),
+    "private TMEM": Wrong(private_tmem, "not-collective", ("collective=True",)),
     "reads at once": Wrong(reads_at_once, "race", ("acc_tmem",)),
     "all of b": Wrong(whole_b, "exception", ("Dim 1 is partitioned",)),
 }

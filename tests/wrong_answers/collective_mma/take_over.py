@@ -111,11 +111,24 @@ def one_block(x):
     return _run(x, tile, grid=1)
 
 
+def one_slot(x):
+    """Right values through slot 0 alone: the second slot is never used."""
+
+    def tile(x_gmem, y_gmem, answers, answered, i, slot):
+        plgpu.try_cluster_cancel(answers.at[0], answered.at[0])
+        y_gmem[i] = 2 * x_gmem[i]
+        plgpu.barrier_wait(answered.at[0])
+        return _look(answers, 0)
+
+    return _run(x, tile)
+
+
 WRONG = {
     "looks early": Wrong(looks_early, "cancel-result-early", ("answers", "take_over.py")),
     "computes the next": Wrong(computes_the_next, "out-of-bounds", ("2147483647",)),
     "one round": Wrong(one_round, "nan", ("[1, 0]",)),
     "the other slot": Wrong(other_slot, "deadlock", ("answered[1]",)),
     "every block its own": Wrong(by_hand, "means", ("plgpu.try_cluster_cancel",)),
+    "one slot": Wrong(one_slot, "means", ("values are right", "slots in turn")),
     "one block": Wrong(one_block, "nan", ("[1, 0]",)),
 }

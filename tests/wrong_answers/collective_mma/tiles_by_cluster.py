@@ -120,7 +120,7 @@ def own_tile_only(x):
 
 
 WRONG = {
-    "no cluster axes": Wrong(no_cluster_axes, "deadlock", ("try_cancel_barrier",)),
+    "no cluster axes": Wrong(no_cluster_axes, "cancel-not-collective", ("cluster_axes=('pair',)",)),
     "no zeros": Wrong(no_zeros, "value", ("should be 9",)),
     "both write": Wrong(both_write, "race", ("count_gmem",)),
     "forgets the carry": Wrong(forgets_the_carry, "value", ("should be 9",)),

@@ -117,7 +117,7 @@ def reads_at_once(a, b, c):
 
 WRONG = {
     "no commit": Wrong(no_commit, "tmem-store-not-committed", ("relu", "commit_tmem")),
-    "not packed": Wrong(not_packed, "layout", ("packed",)),
+    "not packed": Wrong(not_packed, "illegal-mma", ("packed",)),
     "no relu": Wrong(no_relu, "value", ("Element",)),
     "adds to nothing": Wrong(adds_to_nothing, "nan", ("out", "nobody has written")),
     "from registers": Wrong(from_registers, "exception", ("LHS must be a TMEM/SMEM Ref",)),
