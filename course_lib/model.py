@@ -40,12 +40,14 @@ class Outcome:
       findings: what was found, in the order it was met.
       trace: what its jaxpr holds; None if it could not be traced.
       remarks: what could not be looked at, a sentence each.
+      printed: what the kernels printed with `pl.debug_print`, a line each.
     """
 
     value: Any = None
     findings: tuple[Finding, ...] = ()
     trace: Trace | None = None
     remarks: tuple[str, ...] = ()
+    printed: tuple[str, ...] = ()
 
     @property
     def errors(self) -> tuple[Finding, ...]:
@@ -139,7 +141,7 @@ def execute(
         return Outcome(findings=(_finding("exception", str(error)),))
     if isinstance(report, tuple):
         return Outcome(findings=report, trace=trace)
-    return Outcome(report.value, report.findings, trace, report.remarks)
+    return Outcome(report.value, report.findings, trace, report.remarks, report.printed)
 
 
 def trace(
@@ -192,6 +194,8 @@ def _ask(
         report, trace = _ask_simulator(function, args, options, timeout_s)
         if isinstance(report, tuple):  # stopped, or never begun
             lowering.stop()
+        elif any(f.rule == "illegal-mma" for f in report.findings):
+            lowering.stop()  # no code can be made of it: Mosaic may search a long time in vain
         elif not any(f.rule == "exception" for f in report.findings):
             report = _merged(report, lowering.answer())
     except BaseException:
@@ -345,7 +349,14 @@ def _shapes(args: tuple[Any, ...]) -> Any:
 
 # Rules of the simulator about what a kernel is made of, not about what happens when it runs.
 _OF_THE_PROGRAM = frozenset(
-    {"illegal-mma", "not-collective", "out-of-bounds", "over-capacity", "unaligned-offset"}
+    {
+        "illegal-mma",
+        "not-collective",
+        "out-of-bounds",
+        "over-capacity",
+        "tmem-indexed",
+        "unaligned-offset",
+    }
 )
 
 
@@ -353,6 +364,9 @@ def _merged(report: Report, lowered: Lowered) -> Report:
     """The report with what lowering says, unless the simulation says it already."""
     found = lowered.finding
     remarks = (*report.remarks, lowered.remark) if lowered.remark else report.remarks
+    if found is not None:  # what no GPU can run needs no model
+        known = (f for f in report.findings if f.rule != "unsupported" or not _at_one(f, found))
+        report = dataclasses.replace(report, findings=tuple(known))
     if found is None or any(_same(f, found) for f in report.findings):
         return dataclasses.replace(report, remarks=remarks)
     return dataclasses.replace(report, findings=(*report.findings, found), remarks=remarks)
@@ -362,8 +376,13 @@ def _same(simulated: Finding, lowered: Finding) -> bool:
     """Whether two findings are about the same mistake."""
     if simulated.rule not in _OF_THE_PROGRAM:
         return False
-    places = [(f.location.file, f.location.line) for f in (simulated, lowered) if f.location]
-    return simulated.rule == lowered.rule or (len(places) == 2 and places[0] == places[1])
+    return simulated.rule == lowered.rule or _at_one(simulated, lowered)
+
+
+def _at_one(one: Finding, other: Finding) -> bool:
+    """Whether two findings name the same line."""
+    places = [(f.location.file, f.location.line) for f in (one, other) if f.location]
+    return len(places) == 2 and places[0] == places[1]
 
 
 def _finding(rule: str, what: str, fix: str = "") -> Finding:

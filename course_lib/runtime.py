@@ -255,6 +255,8 @@ def _run_on_model(function: Callable[..., Any], args: tuple[Any, ...], timeout_s
 
 def _checked(outcome: Outcome) -> Any:
     notes = [f for f in outcome.findings if f.severity is Severity.NOTE]
+    for line in outcome.printed:
+        print(line)
     if outcome.errors:
         raise errors.of(outcome.findings)
     for said in (*notes, *outcome.remarks):

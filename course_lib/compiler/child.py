@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import importlib
 import os
 import re
 import subprocess
@@ -61,12 +62,22 @@ def compile_kernel(payload: bytes, target: Target, toolchain: Toolchain) -> dict
     return {"kernels": kernels, "warnings": list(messages)}
 
 
+def unpickled(payload: bytes) -> Any:
+    """The function and its arguments, with all that its operations need registered.
+
+    A kernel that arrives pickled may name none of the module of its operations, and that module
+    registers how they are lowered.
+    """
+    importlib.import_module("jax.experimental.pallas.mosaic_gpu")
+    return pickling.loads(payload)
+
+
 def _compile(payload: bytes, target: Target, toolchain: Toolchain) -> list[dict[str, Any]]:
     import jax
 
     from course_lib.compiler import jax_internals
 
-    function, args = pickling.loads(payload)
+    function, args = unpickled(payload)
     device = _device(target)
     sharding = jax.sharding.SingleDeviceSharding(device)
     args = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=sharding), args)

@@ -31,8 +31,8 @@ _LAYOUT_ENTRIES = frozenset(
         "layout-no-solution", "layout-not-found", "layout-shape", "layout-strides",
         "warpgroup-multiple", "gmem-sectors", "smem-no-tiling",
         "tiling-does-not-divide", "slice-across-tiles", "swizzle-unknown", "swizzle-none-fits",
-        "swizzle-width", "mma-untiled", "tmem-rows", "transforms-order", "copy-not-contiguous",
-        "copy-transposed", "transposed-store",
+        "swizzle-width", "mma-untiled", "tmem-rows", "tmem-packed", "transforms-order",
+        "copy-not-contiguous", "copy-transposed", "transposed-store",
     }
 )  # fmt: skip
 # What the model of the GPU calls the same mistakes.
@@ -47,7 +47,11 @@ _MODEL_RULES = {
         ),
         "illegal-mma",
     ),
+    "tmem-dtype": "illegal-mma",
+    "tmem-indexed": "tmem-indexed",
     "scope-not-collective": "not-collective",
+    "tmem-not-collective": "not-collective",
+    "tcgen05-collective-mixed": "not-collective",
 }  # fmt: skip
 _WHY_AT_ALL = "Mosaic GPU cannot turn this kernel into code for {arch}."
 _MAX_ORIGINAL = 200

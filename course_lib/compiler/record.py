@@ -146,6 +146,13 @@ CALLS = (
     ),
     *(Call(f"matmul_ladder.matmul{i}:matmul", _LARGE, _HOPPER) for i in range(6)),
     *(Call(f"matmul_ladder.matmul{i}:matmul", _LARGE, _HOPPER, _H200) for i in range(6, 13)),
+    *(
+        Call(f"debugging:{name}", ("float32[256]",), _HOPPER, keywords={"approx": approx})
+        for name in ("tanh", "reciprocal")
+        for approx in (False, True)
+    ),
+    Call("debugging:nearest_tf32", ("float32[128]",), _HOPPER),
+    Call("debugging:halves_of_each", ("float32[3, 256]",), _HOPPER),
     Call("tmem_and_tcgen05:add_one", ("float32[128, 128]",), _BLACKWELL),
     Call("tmem_and_tcgen05:product", ("float16[128, 64]", "float16[64, 128]"), _BLACKWELL),
     Call("tmem_and_tcgen05:product", ("float16[64, 64]", "float16[64, 128]"), _BLACKWELL),

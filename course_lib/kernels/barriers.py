@@ -54,9 +54,12 @@ class Config:
     def compute_registers(self) -> int:
         """Registers per lane for each compute thread: what the memory thread leaves, in eights.
 
-        The rule of `plgpu.emit_pipeline_warp_specialized`.
+        The rule of `plgpu.emit_pipeline_warp_specialized`, but of what the block is launched with:
+        equal shares in eights. From five threads on that is clearly less than the SM has.
         """
-        share = (REGISTERS_OF_ALL_THREADS - self.memory_registers) // self.compute_threads
+        threads = self.compute_threads + 1
+        launched = min(MAX_REGISTERS, REGISTERS_OF_ALL_THREADS // threads // 8 * 8) * threads
+        share = (launched - self.memory_registers) // self.compute_threads
         return min(MAX_REGISTERS, share // 8 * 8)
 
     def tiles(self, x: jax.Array | jax.ShapeDtypeStruct) -> int:

@@ -173,6 +173,12 @@ def _nothing(b: Any, eqn: Any) -> Adapted:
     return Adapted("nothing", params={"was": eqn.primitive.name})
 
 
+def _debug_print(b: Any, eqn: Any) -> Adapted:
+    """pl.debug_print of scalars, or of one array; without names, as JAX wants it on a GPU."""
+    inputs = [b.slot(a) for a in eqn.invars]
+    return Adapted("print", inputs=inputs, params={"text": str(eqn.params["fmt"])})
+
+
 def _identity(b: Any, eqn: Any) -> Adapted:
     return Adapted("identity", inputs=[b.slot(eqn.invars[0])])
 
@@ -349,6 +355,13 @@ def _values(b: Any, eqn: Any) -> Adapted:
     return Adapted(inputs=[b.slot(a) for a in eqn.invars], live=True)
 
 
+def _call_hi_primitive(b: Any, eqn: Any) -> Adapted:
+    """jnp.frexp and jnp.ldexp, which stand around kernels: primitives with a class each."""
+    kind = type(eqn.params["_prim"]).__name__.lower()
+    name = kind if kind in ("frexp", "ldexp") else ""
+    return Adapted(name, inputs=[b.slot(a) for a in eqn.invars], live=True)
+
+
 def _reduce(b: Any, eqn: Any) -> Adapted:
     name = eqn.primitive.name.removeprefix("mosaic_gpu_")
     params = {"axes": tuple(int(a) for a in eqn.params["axes"])}
@@ -460,6 +473,7 @@ ADAPTERS: dict[str, Adapter] = {
     "program_id": _program_id,
     "num_programs": _program_id,
     "reciprocal": _values,
+    "call_hi_primitive": _call_hi_primitive,
     "mosaic_gpu_reduce_sum": _reduce,
     "mosaic_gpu_reduce_max": _reduce,
     "mosaic_gpu_reduce_min": _reduce,
@@ -470,6 +484,7 @@ ADAPTERS: dict[str, Adapter] = {
     "griddepcontrol_wait": _nothing,
     "griddepcontrol_launch_dependents": _nothing,
     "print_layout": _nothing,
+    "debug_print": _debug_print,
     "delay": _nothing,
     "inline_mgpu": _inline_mgpu,
     "multimem_store": _unsupported,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -97,13 +98,12 @@ def simulate(
             "only with values=False."
         )
     report = _run(
-        program, leaves, arch, schedule, max_steps,
-        lambda op, xs: frontend.bind(program, op, xs), timeline=timeline, sms=sms,
-    )  # fmt: skip
+        program, leaves, arch, schedule, max_steps, _jax_of(program), timeline=timeline, sms=sms
+    )
     if report.value is None:
         return report
     value = frontend.unflatten(tree, report.value)
-    return Report(value, report.findings, report.timeline, report.resources)
+    return dataclasses.replace(report, value=value)
 
 
 def trace_kernels(f: Callable[..., Any], *args: Any) -> ir.Program:
@@ -163,7 +163,21 @@ def replay(
     `inputs` are the flat arguments, numpy arrays. The report's value is the flat list of
     results. Where the process that traced the program still holds it, JAX helps out.
     """
-    return _run(program, list(inputs), arch, schedule, max_steps, None, timeline=timeline)
+    return _run(
+        program, list(inputs), arch, schedule, max_steps, _jax_of(program), timeline=timeline
+    )
+
+
+def _jax_of(program: ir.Program) -> Fallback | None:
+    """What JAX can still run of a program: equations, and the models of inline code.
+
+    None for a program that was loaded, which needs no JAX.
+    """
+    if not program.live:
+        return None
+    from course_lib.simulator import frontend
+
+    return lambda op, args: frontend.bind(program, op, args)
 
 
 def _run(
@@ -192,7 +206,8 @@ def _run(
     resources = Resources(
         machine.kernels, machine.peak_smem, machine.peak_tmem, machine.steps, fits
     )
-    return Report(value, tuple(machine.recorder.found), times, resources)
+    printed = tuple(machine.printed)
+    return Report(value, tuple(machine.recorder.found), times, resources, printed=printed)
 
 
 def _numpy(value: Any) -> Any:
@@ -215,6 +230,10 @@ def _first_sentences(line: str) -> str:
     return f"{first}."
 
 
+# What JAX finds while it traces, or leaves to the simulator where it has seen the function before.
+_RULES_OF_JAX = {"tmem-not-collective": "not-collective"}
+
+
 def _exception(error: Exception) -> Finding:
     """What the learner's own code raised while it was traced.
 
@@ -226,10 +245,10 @@ def _exception(error: Exception) -> Finding:
     if advice:
         text = _first_sentences(text.splitlines()[0])
     return Finding(
-        rule="exception",
+        rule=_RULES_OF_JAX.get(advice.entry, "exception") if advice else "exception",
         severity=Severity.ERROR,
         what=f"{type(error).__name__}: {text}",
         why=advice.means if advice else "",
-        fix=advice.change if advice else "",
+        fix=advice.change[:1].upper() + advice.change[1:] if advice else "",
         where=own_frame(error),
     )

@@ -197,6 +197,8 @@ class _Builder:
                 return ir.Transform("cluster", (names(t.dims), where))
             case "MulticastRef":
                 return ir.Transform("multicast", (names(t.collective_axes),))
+            case "ExpandLeadingBatchDimensionsTransform":
+                return ir.Transform("batch", tuple(int(n) for n in t.batch_shape))
         return ir.Transform("unsupported", (type(t).__name__,))
 
     def device(self, device_id: Any) -> Any:
@@ -268,7 +270,7 @@ class _Converter:
         kind = type(inner.dtype).__name__
         barrier = _barrier_spec(self, inner.dtype) if "Barrier" in kind else None
         dtype = "barrier" if barrier else _dtype_name(inner.dtype)
-        packed, columns = _tmem_layout(aval)
+        packed, columns, layout = _tmem_layout(aval)
         return ir.RefType(
             shape=tuple(inner.shape),
             dtype=dtype,
@@ -280,6 +282,7 @@ class _Converter:
             packed=packed,
             collective=isinstance(aval, gpu_core.AbstractTMEMRef) and bool(aval.collective),
             columns=columns,
+            layout=layout,
         )
 
     def alias(self, t: Any) -> tuple[Any, ...]:
@@ -366,6 +369,9 @@ class _Converter:
         self._uid += 1
         if adapted.live:
             self.program.live[self._uid] = eqn
+        params = adapted.params
+        if adapted.name not in ("", name, "call"):
+            params = {"was": name, **params}  # exercises ask for JAX's own names
         return ir.Op(
             name=adapted.name or name,
             inputs=tuple(adapted.inputs),
@@ -373,7 +379,7 @@ class _Converter:
                 s if v in used else -1 for s, v in zip(outputs, eqn.outvars, strict=True)
             ),
             refs=adapted.refs,
-            params=adapted.params,
+            params=params,
             where=place,
             uid=self._uid,
         )
@@ -545,16 +551,27 @@ def _barrier_spec(c: _Converter, dtype: Any) -> ir.BarrierSpec:
     )
 
 
-def _tmem_layout(aval: Any) -> tuple[bool, int]:
-    """Whether a TMEM ref is packed, and how many of the 512 columns it takes."""
+_TMEM_LAYOUTS = {
+    "scales": gpu_core.TMEMLayout.SCALES_LAYOUT.to_mgpu(),
+    "scales of a pair": gpu_core.TMEMLayout.SCALES_M64_COLLECTIVE_LAYOUT.to_mgpu(),
+    "sparsity metadata": gpu_core.TMEMLayout.SPARSE_METADATA_LAYOUT.to_mgpu(),
+}
+
+
+def _tmem_layout(aval: Any) -> tuple[bool, int, str]:
+    """Whether a TMEM ref is packed, how many of the 512 columns it takes, and what it is for."""
     if not isinstance(aval, gpu_core.AbstractTMEMRef):
-        return False, 0
+        return False, 0, ""
     layout = aval.layout
     inner: Any = aval.inner_aval
     shape, dtype = inner.shape, np.dtype(inner.dtype)
-    bits = ir.dtype_bits(dtype)
     packed = getattr(layout, "vector_length", 1) > 1
-    return packed, int(layout.cols_in_shape(shape, bits))
+    name = next((n for n, known in _TMEM_LAYOUTS.items() if known == layout), "")
+    try:
+        columns = int(layout.cols_in_shape(shape, ir.dtype_bits(dtype)))
+    except ValueError:  # elements that do not fit this layout: the machine says so at their use
+        columns = 0
+    return packed, columns, name
 
 
 def leaves(args: Any) -> list[Any]:

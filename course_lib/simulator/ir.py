@@ -21,7 +21,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-VERSION = 2
+VERSION = 3
 
 Shape = tuple[int, ...]
 
@@ -66,7 +66,10 @@ class RefType:
       space: "gmem", "smem", "tmem", "regs", or "host" (a host program's own ref).
       barrier: set for barriers, whose `dtype` is "barrier".
       smem_tiling, swizzle: the declared layout in shared memory, where it has one.
-      bytes: what it occupies in its memory, in bytes (0: its elements, tightly).
+      packed, collective, columns: of tensor memory: whether narrow elements share a column,
+        whether it is allocated for a pair of blocks, and how many columns it takes.
+      layout: of tensor memory: what it is laid out for, where that is no matrix of an MMA:
+        "scales", "scales of a pair", "sparsity metadata".
     """
 
     shape: Shape
@@ -79,6 +82,7 @@ class RefType:
     packed: bool = False
     collective: bool = False
     columns: int = 0
+    layout: str = ""
 
 
 Type = ArrayType | RefType
@@ -99,8 +103,9 @@ class Transform:
 
     `kind` and `args`: "index" (a Slice, int or Var per dimension), "transpose"
     (permutation), "reshape" (shape), "bitcast" (dtype), "untile" (tiling),
-    "unswizzle" (bytes), "alias" (dtype, shape, byte offset, group), "peer"
-    (device id by axis), "cluster" (axis names, indices), "multicast" (axis names).
+    "unswizzle" (bytes), "batch" (the leading axes of a ref in tensor memory), "alias" (dtype,
+    shape, byte offset, group), "peer" (device id by axis), "cluster" (axis names, indices),
+    "multicast" (axis names).
     """
 
     kind: str

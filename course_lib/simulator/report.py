@@ -40,6 +40,7 @@ class Report:
       resources: memory and steps used.
       remarks: what could not be looked at, a sentence each.
       performance: the predicted time of each kernel, where only that was asked for.
+      printed: what the kernels printed with `pl.debug_print`, a line each.
     """
 
     value: Any
@@ -48,6 +49,7 @@ class Report:
     resources: Resources = Resources()
     remarks: tuple[str, ...] = ()
     performance: tuple[Performance, ...] = ()
+    printed: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -67,4 +69,5 @@ class Report:
         found = [str(f) for f in self.findings] or ["No findings."]
         if self.performance:
             found = [*map(str, self.findings), *map(str, self.performance)]
-        return "\n\n".join([*found, *self.remarks])
+        printed = ["\n".join(self.printed)] if self.printed else []
+        return "\n\n".join([*printed, *found, *self.remarks])

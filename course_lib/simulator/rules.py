@@ -66,14 +66,14 @@ _TABLE = (
     Rule(
         "mma-operand-not-arrived", _E, "an MMA is issued before its operand is known to be there",
         "The tensor core reads the operand while the copy may still be writing it.",
-        "Call plgpu.barrier_wait on the operand's barrier before the MMA.",
+        "Call plgpu.barrier_wait on the operand's barrier before the operation that reads it.",
         f"{_PTX}, wgmma.mma_async and tcgen05.mma (async proxy); {_REF}, MMA",
     ),
     Rule(
         "mma-operand-overwritten", _E, "an operand is overwritten while an MMA may still read it",
         "The MMA runs in the background and reads its operands until it is waited for.",
-        "Wait for the MMA first: plgpu.wgmma_wait(n), n small enough (in a pipeline, a larger "
-        "delay_release), or the barrier that the tcgen05 MMA arrives on.",
+        "Wait for the MMA first: for wgmma with plgpu.wgmma_wait(n), for tcgen05 on the barrier "
+        "that it arrives on.",
         f"{_PTX}, wgmma.wait_group; {_REF}, waiting for the operation to complete",
     ),
     Rule(
@@ -102,7 +102,7 @@ _TABLE = (
         "overwrites the others' memory too.",
         "Let all blocks barrier_arrive on and barrier_wait for a plgpu.ClusterBarrier (for tensor "
         "memory, with orders_tensor_core=True) between the last use and the next collective "
-        "operation.",
+        "operation. Or give that one a slot of its own, if there is room.",
         f"{_REF}, reusing SMEM for collective copies, reusing TMEM for collective MMA",
     ),
     Rule(
@@ -137,6 +137,14 @@ _TABLE = (
         "By default, tensor-core and TMEM operations may move across a barrier's arrive and wait.",
         "Allocate the barrier with orders_tensor_core=True.",
         f"{_REF}, waiting for tcgen05 instructions (warning); {_PTX}, tcgen05.fence",
+    ),
+    Rule(
+        "tmem-indexed", _E, "tensor memory is read or written with [...]",
+        "TMEM is read and written asynchronously: the instructions only start a load or a store, "
+        "and [...] would hide that.",
+        "Read with plgpu.async_load_tmem(ref), and write with plgpu.async_store_tmem(ref, value), "
+        "followed by plgpu.commit_tmem().",
+        f"{_PTX}, tcgen05.ld and tcgen05.st; {_REF}, TMEM load and TMEM store",
     ),
     # Barriers.
     Rule(
@@ -242,7 +250,7 @@ _TABLE = (
         f"{_REF}, memory reference transforms (note)",
     ),
     Rule(
-        "illegal-mma", _E, "an MMA of a shape or dtype that the tensor core does not have",
+        "illegal-mma", _E, "an MMA that the tensor core does not have: shape, dtype or layout",
         "The instruction does not exist: the kernel would not compile.",
         "Choose a shape and dtypes of the table in the reference.",
         f"{_PTX}, wgmma and tcgen05 shapes; {_REF}, issuing the operation",
@@ -267,11 +275,11 @@ _TABLE = (
         f"{_PTX}, setmaxnreg",
     ),
     Rule(
-        "not-collective", _E, "an allocation is not made by all threads together",
+        "not-collective", _E, "an allocation is not made by all that use it together",
         "Without collective_axes each thread would get memory of its own, which does not exist; "
         "with it, all threads must make the same allocation.",
         "Pass the thread axis: run_scoped(..., collective_axes=<thread_name>), from every thread.",
-        f"{_REF}, collective allocations in run_scoped",
+        f"{_REF}, collective allocations in run_scoped, collective MMA",
     ),
     Rule(
         "accumulator-read-early", _E, "an accumulator is read while its MMA may still run",

@@ -4,6 +4,7 @@ import functools
 import importlib
 import os
 import signal
+import subprocess
 import sys
 import textwrap
 import threading
@@ -70,6 +71,39 @@ def test_an_error_in_the_kernels_python():
     message = refusal(kernel, X)
     assert "NameError: name 'undefined_name' is not defined" in message
     assert "test_compile_for.py:" in message
+
+
+_NAMES_ONLY_PALLAS = """
+import jax, numpy as np
+import jax.experimental.pallas as pl
+import jax.experimental.pallas.mosaic_gpu as plgpu
+from course_lib import compile_for
+
+REGULAR = plgpu.SemaphoreType.REGULAR
+
+def relay(x_gmem, y_gmem):
+    turn = pl.get_global(REGULAR)
+    block = jax.lax.axis_index("block")
+    pl.when(block > 0)(lambda: pl.semaphore_wait(turn, value=block, decrement=False))
+    y_gmem[block] = x_gmem[block] + 1
+    pl.semaphore_signal(turn)
+    pl.when(block == 1)(lambda: pl.semaphore_wait(turn, value=2))
+
+out = jax.ShapeDtypeStruct((2, 128), np.float32)
+kernel = plgpu.kernel(relay, out_type=out, grid=(2,), grid_names=("block",))
+print(compile_for(kernel, out).count("STG"))
+"""
+
+
+def test_a_kernel_that_names_no_operation_of_plgpu(tmp_path):
+    # In a process of its own, whose compiler has not met another kernel yet.
+    done = subprocess.run(
+        [sys.executable, "-c", _NAMES_ONLY_PALLAS],
+        env={**os.environ, "COURSE_CACHE": str(tmp_path), "JAX_PLATFORMS": "cpu"},
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) >= 1
 
 
 def test_a_kernel_that_is_not_written_yet():

@@ -594,14 +594,14 @@ def wgmma_by_lanes_without_tiling(a, b):
     )
 
 
-def multiply_in_tmem(a, b):
+def multiply_in_tmem(a, b, *, accumulate=False, orders=True):
     m, n = a.shape[0], b.shape[1]
 
     def body(a_gmem, b_gmem, o_gmem, a_smem, b_smem, acc, bar, done):
         plgpu.copy_gmem_to_smem(a_gmem, a_smem, bar)  # sick
         plgpu.copy_gmem_to_smem(b_gmem, b_smem, bar)  # sick
         plgpu.barrier_wait(bar)
-        plgpu.tcgen05_mma(acc, a_smem, b_smem, done, accumulate=False)  # sick
+        plgpu.tcgen05_mma(acc, a_smem, b_smem, done, accumulate=accumulate)  # sick
         plgpu.barrier_wait(done)
         o_gmem[...] = plgpu.async_load_tmem(acc)
         plgpu.wait_load_tmem()
@@ -611,7 +611,7 @@ def multiply_in_tmem(a, b):
         b_smem=plgpu.SMEM(b.shape, f16),
         acc=plgpu.TMEM((m, n), f32),
         bar=plgpu.Barrier(num_arrivals=2),
-        done=plgpu.Barrier(orders_tensor_core=True),
+        done=plgpu.Barrier(orders_tensor_core=orders),
     )
     return plgpu.kernel(body, out_type=spec(m, n), scratch_types=scratch)(a, b)
 
@@ -619,6 +619,21 @@ def multiply_in_tmem(a, b):
 @sick("arch-lacks-tcgen05", *operands(128, 128, 64), says=("sm_100a", "Blackwell"))
 def blackwell_only(a, b):
     return multiply_in_tmem(a, b)
+
+
+@sick(
+    "tcgen05-barrier-unordered",
+    *operands(128, 128, 64),
+    arch="sm_100a",
+    says=("orders_tensor_core=True",),
+)
+def tcgen05_on_a_plain_barrier(a, b):
+    return multiply_in_tmem(a, b, orders=False)
+
+
+@sick("tcgen05-accumulate", *operands(128, 128, 64), arch="sm_100a", says=("accumulate=False",))
+def tcgen05_accumulate_by_number(a, b):
+    return multiply_in_tmem(a, b, accumulate=0)
 
 
 @sick("smem-no-tiling", *operands(128, 100, 64), arch="sm_100a", says=("(64, 100)",))
@@ -702,6 +717,40 @@ def several_barriers_no_index(x):
     return plgpu.kernel(body, out_type=spec(64, 64), scratch_types=scratch)(x)
 
 
+@sick("single-barrier-indexed", spec(2, 64, 64), says=("num_barriers=2",))
+def one_barrier_for_two_slots(x):
+    def body(x_gmem, o_gmem, x_smem, bar):
+        for slot in range(2):
+            plgpu.copy_gmem_to_smem(x_gmem.at[slot], x_smem.at[slot], bar.at[slot])  # sick
+            plgpu.barrier_wait(bar.at[slot])
+        o_gmem[...] = x_smem[...]
+
+    scratch = dict(x_smem=plgpu.SMEM((2, 64, 64), f32), bar=plgpu.Barrier())
+    return plgpu.kernel(body, out_type=spec(2, 64, 64), scratch_types=scratch)(x)
+
+
+@sick("single-barrier-indexed", spec(64, 64), says=("plgpu.ClusterBarrier",))
+def one_cluster_barrier_for_two_rounds(x):
+    def body(x_gmem, o_gmem, met):
+        for round_ in range(2):
+            plgpu.barrier_arrive(met.at[round_])  # sick
+            plgpu.barrier_wait(met.at[round_])
+        o_gmem[...] = x_gmem[...]
+
+    scratch = dict(met=plgpu.ClusterBarrier(collective_axes=("c",)))
+    pair = dict(cluster=(2,), cluster_names=("c",))
+    return plgpu.kernel(body, out_type=spec(64, 64), scratch_types=scratch, **pair)(x)
+
+
+@sick("indices-too-many", spec(2, 64, 64), says=("(64, 64)",))
+def indexed_twice(x):
+    def body(x_gmem, o_gmem):
+        tile = x_gmem.at[0]
+        o_gmem[...] = tile[0, 0:64, 0:64]  # sick
+
+    return plgpu.kernel(body, out_type=spec(64, 64))(x)
+
+
 @sick("axis-unknown", spec(8, 128), says=("`rows`",))
 def unknown_axis(x):
     def body(x_gmem, o_gmem):
@@ -722,6 +771,48 @@ def collective_without_cluster(x):
     return plgpu.kernel(body, out_type=spec(64, 64), scratch_types=scratch)(x)
 
 
+def _of_a_pair(body, x, **scratch):
+    pair = dict(cluster=(2,), cluster_names=("c",))
+    return plgpu.kernel(body, out_type=spec(2, 8, 128), scratch_types=scratch, **pair)(x)
+
+
+@sick("cluster-store", spec(2, 8, 128), says=("plgpu.async_store_smem",))
+def writes_into_its_neighbour(x):
+    def body(x_gmem, o_gmem, x_smem, met):
+        rank = lax.axis_index("c")
+        plgpu.cluster_ref(x_smem, {"c": 1 - rank})[...] = x_gmem[rank]  # sick
+        plgpu.barrier_arrive(met)
+        plgpu.barrier_wait(met)
+        o_gmem[rank] = x_smem[...]
+
+    met = plgpu.ClusterBarrier(collective_axes=("c",))
+    return _of_a_pair(body, x, x_smem=plgpu.SMEM((8, 128), f32), met=met)
+
+
+@sick("cluster-copy", spec(2, 8, 128), says=("collective_axes=",))
+def copies_into_its_neighbour(x):
+    def body(x_gmem, o_gmem, x_smem, bar):
+        rank = lax.axis_index("c")
+        there = plgpu.cluster_ref(x_smem, {"c": 1 - rank})
+        plgpu.copy_gmem_to_smem(x_gmem.at[rank], there, bar)  # sick
+        plgpu.barrier_wait(bar)
+        o_gmem[rank] = x_smem[...]
+
+    return _of_a_pair(body, x, x_smem=plgpu.SMEM((8, 128), f32), bar=plgpu.Barrier())
+
+
+@sick("barrier-transformed", spec(2, 8, 128), says=("plgpu.ClusterBarrier",))
+def arrives_at_its_neighbour(x):
+    def body(x_gmem, o_gmem, x_smem, bar):
+        rank = lax.axis_index("c")
+        x_smem[...] = x_gmem[rank]
+        plgpu.barrier_arrive(plgpu.cluster_ref(bar, {"c": 1 - rank}))  # sick
+        plgpu.barrier_wait(bar)
+        o_gmem[rank] = x_smem[...]
+
+    return _of_a_pair(body, x, x_smem=plgpu.SMEM((8, 128), f32), bar=plgpu.Barrier())
+
+
 @sick("scope-not-collective", spec(64, 64), says=("collective_axes",))
 def scoped_by_each_thread(x):
     def body(x_gmem, o_gmem):
@@ -733,6 +824,67 @@ def scoped_by_each_thread(x):
         pl.run_scoped(scope, plgpu.SMEM((64, 64), f32), plgpu.Barrier())  # sick
 
     return plgpu.kernel(body, out_type=spec(64, 64), num_threads=2, thread_name="wg")(x)
+
+
+def _product_of_a_pair(a, b, *, in_tmem, axis):
+    """An MMA of a block or of a pair, into TMEM of either kind."""
+
+    def body(a_gmem, b_gmem, o_gmem, a_smem, b_smem, acc, bar, done):
+        plgpu.copy_gmem_to_smem(a_gmem, a_smem, bar)
+        plgpu.copy_gmem_to_smem(b_gmem, b_smem, bar)
+        plgpu.barrier_wait(bar)
+        plgpu.tcgen05_mma(acc, a_smem, b_smem, done, accumulate=False, **axis)  # sick
+        plgpu.barrier_wait(done)
+        o_gmem[...] = plgpu.async_load_tmem(acc)
+
+    scratch = dict(
+        a_smem=plgpu.SMEM((128, 64), f16),
+        b_smem=plgpu.SMEM((64, 64), f16),
+        acc=plgpu.TMEM((128, 64 if not axis else 128), f32, **in_tmem),
+        bar=plgpu.Barrier(num_arrivals=2),
+        done=plgpu.Barrier(orders_tensor_core=True),
+    )
+    pair = dict(cluster=(2,), cluster_names=("c",))
+    out = spec(128, 64 if not axis else 128)
+    return plgpu.kernel(body, out_type=out, scratch_types=scratch, **pair)(a, b)
+
+
+@sick("tmem-not-collective", *operands(128, 64, 64), arch="sm_100a", says=("collective=True",))
+def collective_mma_into_a_blocks_own_tmem(a, b):
+    return _product_of_a_pair(a, b, in_tmem={}, axis=dict(collective_axis="c"))
+
+
+@sick(
+    "tcgen05-collective-mixed", *operands(128, 64, 64), arch="sm_100a", says=("collective_axis=",)
+)
+def own_mma_into_a_pairs_tmem(a, b):
+    return _product_of_a_pair(a, b, in_tmem=dict(collective=True), axis={})
+
+
+@sick("tmem-packed", spec(128, 64, dtype=f16), arch="sm_100a", says=("packed=True",))
+def tmem_that_does_not_say_how(x):
+    def body(x_gmem, o_gmem, t_tmem):
+        plgpu.async_store_tmem(t_tmem, x_gmem[...])
+        plgpu.commit_tmem()
+        o_gmem[...] = plgpu.async_load_tmem(t_tmem)
+
+    scratch = dict(t_tmem=plgpu.TMEM((128, 64), f16))  # sick
+    return plgpu.kernel(body, out_type=spec(128, 64, dtype=f16), scratch_types=scratch)(x)
+
+
+@sick("tmem-dtype", spec(1, 1, 32, 16), arch="sm_100a", says=("float8_e8m0fnu", "32 bits"))
+def scales_in_float32(scales):
+    def body(s_gmem, o_gmem, s_smem, s_tmem, bar):
+        plgpu.copy_gmem_to_smem(s_gmem, s_smem, bar)
+        plgpu.barrier_wait(bar)
+        plgpu.async_copy_scales_to_tmem(s_smem, s_tmem)
+
+    scratch = dict(
+        s_smem=plgpu.SMEM((1, 1, 32, 16), f32),
+        s_tmem=plgpu.TMEM((128, 4), f32, layout=plgpu.TMEMLayout.SCALES_LAYOUT),
+        bar=plgpu.Barrier(),
+    )
+    return plgpu.kernel(body, out_type=spec(1), scratch_types=scratch)(scales)  # sick
 
 
 # --- JAX inside a kernel -------------------------------------------------------------------

@@ -104,13 +104,15 @@ def test_refuses_a_tile_that_the_threads_cannot_share() -> None:
 
 
 @pytest.mark.parametrize(
-    ("memory", "threads", "registers"), [(40, 1, 256), (40, 2, 232), (40, 3, 152), (24, 4, 120)]
+    ("memory", "threads", "registers"), [(40, 1, 256), (40, 2, 232), (40, 3, 152), (24, 4, 112)]
 )
-def test_registers_add_up_to_an_sm(memory: int, threads: int, registers: int) -> None:
+def test_registers_add_up_to_what_a_block_is_launched_with(
+    memory: int, threads: int, registers: int
+) -> None:
     config = k.Config(memory_registers=memory, compute_threads=threads)
     assert config.compute_registers == registers
-    lanes = 128
-    assert lanes * (memory + threads * registers) <= 65_536
+    of_each = 65_536 // (128 * (threads + 1)) // 8 * 8
+    assert memory + threads * registers <= of_each * (threads + 1)
 
 
 @pytest.mark.two_jax

@@ -70,7 +70,9 @@ def test_what_the_simulator_says_already_is_said_once(wrong, right, args, rule):
         dtype = np.float16 if len(args) == 2 else np.float32
         return [normal(*(n if s == -1 else s for s in shape), dtype=dtype) for shape in args]
 
-    assert [f.rule for f in simulate(wrong, *drawn(20)).findings] == [rule]
+    report = simulate(wrong, *drawn(20))
+    assert [f.rule for f in report.findings] == [rule]
+    assert report.remarks == ()
     assert simulate(right, *drawn(32)).findings == ()
 
 
@@ -82,7 +84,8 @@ _TRACED = {
     "captured-array", "python-if", "store-dtype", "store-shape", "slice-outside", "scratch-names",
     "old-keyword", "old-name", "old-pallas-call",
     "arch-lacks-wgmma", "arch-lacks-tcgen05", "arch-lacks-instruction",
-    "arch-lacks-gather",
+    "arch-lacks-gather", "tcgen05-barrier-unordered",
+    "single-barrier-indexed", "indices-too-many", "tmem-packed", "tmem-not-collective",
 }  # fmt: skip
 
 
@@ -96,6 +99,35 @@ def test_lowering_refuses_what_the_compiler_refuses(case: Sick):
     assert all(words.lower() in text.lower() for words in case.says)
     assert lowered.finding.location is not None
     assert len(text.splitlines()) <= 12
+
+
+# The simulator or JAX's tracing has words for these, or lowering alone.
+_ONCE = {
+    "single-barrier-indexed": "exception",
+    "indices-too-many": "exception",
+    "tmem-packed": "exception",
+    "tmem-indexed": "tmem-indexed",
+    "tmem-dtype": "illegal-mma",
+    "tmem-not-collective": "not-collective",
+    "tcgen05-collective-mixed": "not-collective",
+    "cluster-store": "lowering",
+    "cluster-copy": "lowering",
+    "barrier-transformed": "lowering",
+}
+
+
+@pytest.mark.parametrize(
+    "case", [c for c in SICK if c.entry in _ONCE], ids=lambda c: c.function.__name__
+)
+def test_the_front_door_says_it_once_and_how_to_mend_it(case: Sick):
+    args = [normal(*a.shape, dtype=a.dtype) for a in case.args]
+    report = simulate(case.function, *args)
+    assert [f.rule for f in report.errors] == [_ONCE[case.entry]], report
+    text = str(report.errors[0]).replace("\n    ", " ")
+    assert "Fix: " in text
+    assert report.errors[0].location is not None
+    if _ONCE[case.entry] in ("exception", "lowering"):
+        assert all(words in text for words in case.says), text
 
 
 def test_one_process_lowers_for_both_architectures():

@@ -172,7 +172,8 @@ def test_illegal_scales_name_what_is_wrong() -> None:
     scales = packed_scales(draw_scales((128, 128 // 16), "float8_e8m0fnu"))
     report = simulate(scaled_matmul, a, b, scales, scales, arch=ARCH)
     assert [f.rule for f in report.errors] == ["illegal-mma"]
-    assert "blocks of 16 elements of float8_e4m3fn" in report.errors[0].what
+    assert "is for 32 elements of float8_e4m3fn" in report.errors[0].what
+    assert "as_tmem is 128 x 8" in report.errors[0].what
 
 
 @schedules

@@ -296,7 +296,8 @@ def test_blackwell_matmul_does_not_name_its_cluster_axis(op) -> None:
     f = blackwell_matmul(op("blackwell_matmul_mgpu"), collective=True)
     for schedule in FEW:
         report = simulate(f, a, b, arch=BLACKWELL, schedule=schedule)
-        assert "cancel-not-collective" in {e.rule for e in report.errors}, report
+        assert [e.rule for e in report.errors] == ["cancel-not-collective"], report
+        assert "cluster_axes=('x',)" in report.errors[0].fix
 
 
 @effort

@@ -366,6 +366,13 @@ class TestInlineCode:
         assert "float64[128], where return_type says float32[128]" in report.errors[0].what
         assert "test_simulator.py" in str(report.errors[0])
 
+    def test_a_replay_here_has_it(self) -> None:
+        x = normal(128)
+        program = trace_kernels(inline(lambda x: x * 3), x)
+        report = replay(program, [x])
+        assert not report.findings, report
+        np.testing.assert_array_equal(report.value[0], x * 3)
+
     def test_a_replay_elsewhere_does_not_have_it(self) -> None:
         x = normal(128)
         program = ir.loads(ir.dumps(trace_kernels(inline(lambda x: x * 3), x)))

@@ -57,6 +57,16 @@ def test_the_machine_imports_no_jax() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_the_document_compares_every_pair_with_interpret_mode() -> None:
+    from tests.simulator.against_interpret_mode import DOC, known_rows
+    from tests.simulator.test_litmus import PAIRS
+
+    rows = [label for label in known_rows(DOC.read_text()) if label not in ("mistake", "---")]
+    assert rows == [pair.label for pair in PAIRS], (
+        "run python -m tests.simulator.against_interpret_mode --new"
+    )
+
+
 def test_the_document_lists_every_rule() -> None:
     from tests.simulator.against_interpret_mode import DOC, rules_table
 

@@ -84,6 +84,16 @@ def test_the_words_of_the_picture_count_what_is_under_way() -> None:
     assert "the thread waits for" in alone
 
 
+@pytest.mark.parametrize("lane", ["the TMA", "warp 0 of thread 2 of block (31, 127)"])
+def test_the_names_of_the_lanes_are_inside_the_picture(lane) -> None:
+    line = Timeline((Span(lane, "in flight", 0, 10, "", ""),), 10, 1.83)
+    figure = line.figure()
+    figure.draw_without_rendering()
+    [axes] = figure.axes
+    [name] = [text for text in axes.texts if text.get_text() == lane]
+    assert name.get_window_extent().x0 > 0
+
+
 def test_spans_that_overlap_are_drawn_below_each_other() -> None:
     line = ring(4, 1)
     rows = timeline_picture._pack(s for s in line.spans if s.lane == "the TMA")

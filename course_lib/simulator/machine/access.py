@@ -8,6 +8,7 @@ import numpy as np
 
 from course_lib.simulator import ir
 from course_lib.simulator.machine import races
+from course_lib.simulator.machine.faults import KernelFault
 from course_lib.simulator.machine.memory import View
 from course_lib.simulator.machine.plan import Compiler, Env, Maker, Step
 from course_lib.simulator.machine.views import compile_ref
@@ -157,11 +158,35 @@ def _atomic(c: Compiler, block: ir.Block, op: ir.Op) -> Step:
     return Step(run, shared=True)
 
 
+def _plain(maker: Maker) -> Maker:
+    """An access by a thread itself, which tensor memory does not have."""
+
+    def make(c: Compiler, block: ir.Block, op: ir.Op) -> Step:
+        ref = op.refs["ref"]
+        type_ = block.types[ref.slot]
+        if not isinstance(type_, ir.RefType) or type_.space != "tmem":
+            return maker(c, block, op)
+        find = compile_ref(ref)
+
+        def refuse(thread: Any, env: Env) -> None:
+            raise KernelFault(
+                "tmem-indexed",
+                f"{find(thread, env)} is in tensor memory, which cannot be "
+                f"{_DOES.get(op.name, 'updated')} with [...]",
+            )
+
+        return Step(refuse, shared=True)
+
+    return make
+
+
+_DOES = {"get": "read", "masked_load": "read", "swap": "written", "masked_swap": "written"}
+
 ACCESS: dict[str, Maker] = {
-    "get": _get,
-    "swap": _swap,
-    "addupdate": _addupdate,
-    "masked_load": _masked_load,
-    "masked_swap": _masked_swap,
-    "atomic": _atomic,
+    "get": _plain(_get),
+    "swap": _plain(_swap),
+    "addupdate": _plain(_addupdate),
+    "masked_load": _plain(_masked_load),
+    "masked_swap": _plain(_masked_swap),
+    "atomic": _plain(_atomic),
 }

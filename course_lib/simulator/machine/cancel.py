@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from course_lib.simulator import ir
 from course_lib.simulator.machine import races
 from course_lib.simulator.machine.access import read
+from course_lib.simulator.machine.faults import KernelFault
 from course_lib.simulator.machine.memory import View
 from course_lib.simulator.machine.plan import Compiler, Env, Maker, Step
 from course_lib.simulator.machine.sync import compile_thing
@@ -25,6 +27,7 @@ def _try_cancel(c: Compiler, block: ir.Block, op: ir.Op) -> Step:
 
     def run(thread: Any, env: Env) -> None:
         cluster = thread.block.cluster
+        _check_axes(thread, axes)
         kernel = cluster.device.kernel
         barrier, view = pick(env)[0], resolve(thread, env)
         asks = kernel.thread_name not in axes or thread.index == 0
@@ -33,8 +36,8 @@ def _try_cancel(c: Compiler, block: ir.Block, op: ir.Op) -> Step:
         if asks:
             barrier.expect(_BYTES, op)
         barrier.arrive(thread.machine, thread.clock, thread, op)
-        if asks:
-            _ask_once(thread, op, view, barrier, axes)
+        if asks and thread.block is cluster.blocks[0]:
+            _ask(thread, op, view, barrier, cluster.blocks)
         thread.release()
 
     return Step(run, shared=True)
@@ -51,20 +54,27 @@ def _asked_before(thread: Any, op: ir.Op, barrier: Any) -> bool:
     return False
 
 
-def _ask_once(thread: Any, op: ir.Op, view: View, barrier: Any, axes: Any) -> None:
-    """The first block along the axes asks, for the whole cluster.
+def _check_axes(thread: Any, axes: Sequence[str]) -> None:
+    """All blocks of a cluster ask together: the answer goes to all of them.
 
-    Where the axes leave out one of the cluster's, each of its blocks asks: a finding. The
-    simulation goes on as if they had not.
+    Raises:
+      KernelFault: the axes leave out one of the cluster's. Nothing sensible can follow: each block
+        would take a cluster out of the grid, and write its answer over the others'.
     """
     cluster = thread.block.cluster
-    together = cluster.along(thread.block, axes)
-    if thread.block is together[0] and len(together) < len(cluster.blocks):
-        first = cluster.asked.setdefault("block", (0, thread, op))
-        if first[1].block is not thread.block:
-            thread.machine.report_cancel(first[1], first[2], thread, op)
-    if thread.block is cluster.blocks[0]:
-        _ask(thread, op, view, barrier, cluster.blocks)
+    if len(cluster.along(thread.block, axes)) == len(cluster.blocks):
+        return
+    kernel = cluster.device.kernel
+    sizes = zip(kernel.cluster_names, kernel.cluster, strict=True)
+    names = tuple(name for name, size in sizes if size > 1)
+    thread_names = (kernel.thread_name,) if kernel.num_threads > 1 else ()
+    raise KernelFault(
+        "cancel-not-collective",
+        f"{thread} cancels a cluster by itself, and the answer goes to all {len(cluster.blocks)} "
+        "blocks of its cluster, each of which may ask",
+        fix=f"Name all axes of the cluster: cluster_axes={names!r} of dynamic_scheduling_loop, or "
+        f"collective_axes={(*names, *thread_names)!r} of try_cluster_cancel.",
+    )
 
 
 def _ask(thread: Any, op: ir.Op, view: View, barrier: Any, blocks: list[Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Generator
 from typing import Any
@@ -208,6 +209,28 @@ def _nothing(c: Compiler, block: ir.Block, op: ir.Op) -> Step:
     return Step(lambda thread, env: None)
 
 
+def _print(c: Compiler, block: ir.Block, op: ir.Op) -> Step:
+    # Not str.format: the text may come from a kernel that nobody trusts, and a field of it may ask
+    # for an attribute, or for a line of a gigabyte.
+    first, *rest = str(op.params.get("text", "")).split("{}")
+    inputs = op.inputs
+
+    def run(thread: Any, env: Env) -> None:
+        values = (_as_printed(env[i]) for i in inputs)
+        parts = itertools.zip_longest(values, rest, fillvalue="")
+        thread.machine.say(first + "".join(value + text for value, text in parts))
+
+    return Step(run, shared=True)
+
+
+def _as_printed(value: Any) -> str:
+    """A value as a GPU's printf writes it: six places after the point."""
+    array = np.asarray(value)
+    if array.ndim:
+        return str(array)
+    return f"{array.item():f}" if array.dtype.kind in "fV" else str(array.item())
+
+
 def _axis_index(c: Compiler, block: ir.Block, op: ir.Op) -> Step:
     axis, [out] = op.params["axis"], op.outputs
 
@@ -248,6 +271,7 @@ CONTROL: dict[str, Maker] = {
     "run_scoped": _run_scoped,
     "run_state": _run_state,
     "nothing": _nothing,
+    "print": _print,
     "axis_index": _axis_index,
     "program_id": _program_id,
     "num_programs": _num_programs,

@@ -55,8 +55,11 @@ class Deadlock(Fault):
 
 
 class KernelFault(Fault):
-    """Any other rule whose breach leaves nothing sensible to compute."""
+    """Any other rule whose breach leaves nothing sensible to compute.
 
-    def __init__(self, rule: str, message: str):
-        self.rule = rule
+    `why` and `fix` replace the rule's own words where they say more.
+    """
+
+    def __init__(self, rule: str, message: str, *, why: str = "", fix: str = ""):
+        self.rule, self.why, self.fix = rule, why, fix
         super().__init__(message)

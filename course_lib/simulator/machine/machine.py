@@ -15,6 +15,7 @@ from course_lib.diagnostics import OptionError
 from course_lib.simulator import ir
 from course_lib.simulator.machine import dataflow, races
 from course_lib.simulator.machine.access import ACCESS
+from course_lib.simulator.machine.advice import advise
 from course_lib.simulator.machine.arch import ARCHS, Arch
 from course_lib.simulator.machine.barriers import Barrier, Semaphore
 from course_lib.simulator.machine.blas import one_thread
@@ -53,43 +54,12 @@ MAKERS: dict[str, Maker] = {
 Fallback = Callable[[ir.Op, Sequence[Any]], list[Any] | None]
 
 
+_MOST_PRINTED = 500  # lines of pl.debug_print that are kept
 _WILD = 64  # times what an SM has: nothing to allocate just to say that it is too much
 
 
 class Stopped(Exception):  # noqa: N818
     """A kernel could not go on; the finding says why."""
-
-
-def _parties(one: Any, other: Any) -> tuple[str, str]:
-    """Who races, and the call that orders them: it depends on how far apart they are."""
-    if one is other:
-        return "Two accesses", "Wait for the first one to be over before the second."
-    here, there = one.block, other.block
-    if here is there:
-        return "Two threads", _SAME_BLOCK
-    if here.cluster is there.cluster:
-        return "Two blocks of a cluster", _SAME_CLUSTER
-    if here.cluster.device is there.cluster.device:
-        return "Two blocks", _OTHER_BLOCKS
-    return "Two devices", _OTHER_DEVICES
-
-
-_SAME_BLOCK = (
-    "Give the two threads a plgpu.Barrier: the first calls barrier_arrive after its access, the "
-    "second barrier_wait before its own."
-)
-_SAME_CLUSTER = (
-    "Give the two blocks a plgpu.ClusterBarrier: the first calls barrier_arrive after its access, "
-    "the second barrier_wait before its own."
-)
-_OTHER_BLOCKS = (
-    "Give each block its own part of the array: does its slice depend on jax.lax.axis_index? Where "
-    "one must see the other's, a semaphore (pl.get_global) orders them, if both run at a time."
-)
-_OTHER_DEVICES = (
-    "Let the first device call pl.semaphore_signal(..., device_id=...) after its access, and the "
-    "second pl.semaphore_wait before its own."
-)
 
 
 @contextlib.contextmanager
@@ -164,7 +134,15 @@ class Machine:
         self.changed = False
         self.peak_smem = self.peak_tmem = self.peak_accumulator = self.peak_threads = 0
         self.kernels = 0
+        self.printed: list[str] = []
         self.launch: Launch | None = None
+
+    def say(self, text: str) -> None:
+        """Keeps a line that a kernel prints; after so many one more line says that they stop."""
+        if len(self.printed) < _MOST_PRINTED:
+            self.printed.append(text)
+        elif len(self.printed) == _MOST_PRINTED:
+            self.printed.append(f"... and more: the first {_MOST_PRINTED} lines are kept.")
 
     def run_kernel(
         self, op: ir.Op, args: Sequence[Sequence[Any]], coords: Sequence[dict[str, int]]
@@ -304,13 +282,12 @@ class Machine:
         ):
             rule = "wait-from-another-thread"
         here, there = str(view), region(view, r)
-        who, fix = _parties(r.thread, thread) if rule == "data-race" else ("", "")
-        both = here if here == there else f"overlapping parts of {view.buffer.name}"
+        advice = advise(rule, r, thread, view, op, write=write)
         self.recorder.add(
             rule,
-            _RACES.get(rule, f"{who} touch {both} and nothing orders them.").format(here),
+            advice.what,
             [(verb(r.kind, r.write, there), r.thread, r.op), (verb(kind, write, here), thread, op)],
-            fix=fix,
+            fix=advice.fix,
         )
 
     def report_fence(
@@ -326,11 +303,14 @@ class Machine:
             [(verb(r.kind, r.write, there), r.thread, r.op), (verb(kind, write, here), thread, op)],
         )
 
-    def report_unwritten(self, thread: Any, view: View, op: ir.Op, what: str) -> None:
+    def report_unwritten(
+        self, thread: Any, view: View, op: ir.Op, what: str, *, fix: str = ""
+    ) -> None:
         self.recorder.add(
             "uninitialized-read",
             f"{view} is read, and nobody has written all of it.",
             [(f"{what} {view}", thread, op)],
+            fix=fix,
         )
 
     def report_overrun(self, barrier: Barrier, late: Sequence[Any]) -> None:
@@ -492,13 +472,18 @@ class Machine:
             key="cancel",
         )
 
-    def report_not_collective(self, thread: Any, op: ir.Op, axes: Sequence[str]) -> None:
+    def report_not_collective(self, thread: Any, op: ir.Op, names: Sequence[str]) -> None:
+        """A thread allocates for itself; `names` are what its scope holds."""
         name = thread.block.cluster.device.kernel.thread_name
+        loop = "try_cancel_barrier" in names  # of JAX's dynamic_scheduling_loop
         self.recorder.add(
             "not-collective",
-            f"run_scoped allocates without the thread axis {name!r} in collective_axes.",
+            f"{'dynamic_scheduling_loop' if loop else 'run_scoped'} allocates without the thread "
+            f"axis {name!r}{'' if loop else ' in collective_axes'}.",
             [("allocates", thread, op)],
-        )
+            fix=f"Pass it to the loop: dynamic_scheduling_loop(..., thread_axis={name!r})."
+            if loop else "",
+        )  # fmt: skip
 
     def report_scope(self, block: Any, scope: Any) -> None:
         self.recorder.add(
@@ -535,7 +520,13 @@ class Machine:
                 f"{arch.name} has {arch.smem_bytes:,} for one block.",
                 [(f"allocates {_names(scope.things)}", block or "a thread", scope.op)],
             )
-        if scope.columns and block.tmem_columns > arch.tmem_columns:
+        if scope.columns and not arch.tmem_columns:
+            self.recorder.add(
+                "wrong-architecture",
+                f"{arch.name} has no tensor memory; Blackwell (sm_100a) has.",
+                [(f"allocates {_names(scope.things)}", block or "a thread", scope.op)],
+            )
+        elif scope.columns and block.tmem_columns > arch.tmem_columns:
             self.recorder.add(
                 "over-capacity",
                 f"A block asks for {block.tmem_columns} columns of tensor memory; an SM of "
@@ -572,6 +563,7 @@ class Machine:
             what = f"The kernel did not come to an end: it ran {fault}."
         else:
             what = f"{fault}."
+            why, fix = getattr(fault, "why", ""), getattr(fault, "fix", "")
         self.recorder.add(fault.rule, what, op=op or kernel, key=str(fault), why=why, fix=fix)
 
     def _report_internal(self, error: Exception) -> None:
@@ -599,6 +591,7 @@ class Machine:
         rest = (
             f", at {lines}" if len(distinct) < len(accesses) or len(shown) < len(distinct) else ""
         )
+        semaphores_only = all(isinstance(t.waiting.thing, Semaphore) for t in waiting)
         rule = "deadlock"
         if any(getattr(t.waiting.thing, "leader_only", False) for t in waiting):
             rule = "leader-tracked-wait"
@@ -607,23 +600,14 @@ class Machine:
             f"The kernel is stuck: {_threads_wait(len(waiting))} for ever{rest}. "
             f"{_distinct_text(lacks)}",
             shown,
+            fix=_SIGNALS if waiting and semaphores_only else "",
         )
 
 
-_RACES = {
-    "read-before-arrival": "{} is read while a copy may still be writing it.",
-    "mma-operand-not-arrived": "An MMA reads {} while a copy may still be writing it.",
-    "mma-operand-overwritten": "{} is overwritten while an MMA may still read it.",
-    "store-source-overwritten": "{} is overwritten while a copy may still read it.",
-    "store-not-waited": "{} is used while a copy may still write it.",
-    "wait-from-another-thread": "{} is used after a wait by a thread that did not issue the copy.",
-    "cluster-smem-reuse": "{} is overwritten while another block of the cluster may use it.",
-    "tmem-load-not-waited": "{} is overwritten while a load may still read it.",
-    "tmem-store-not-committed": "{} is used while a store may still write it.",
-    "tmem-mma-not-waited": "{} is used while a tcgen05 operation may still write it.",
-    "missing-orders-tensor-core": "{} is handed over by a barrier without orders_tensor_core.",
-    "cancel-result-early": "{} is read while the cluster cancel may still write it.",
-}
+_SIGNALS = (
+    "Check that every wait has its signals: the right semaphore, the right device_id, and a "
+    "pl.semaphore_signal on every path that leads to the wait."
+)
 
 
 def _one_per_copy(before: Sequence[Any], now: Sequence[Any]) -> str:

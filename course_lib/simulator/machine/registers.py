@@ -19,15 +19,17 @@ class Registers:
     """The registers of one block, counted per lane of a Pallas thread.
 
     Each thread starts with its share, in multiples of 8; whoever gives some up leaves them to
-    those that ask for more. How many a launch holds back is up to the compiler: all that an SM
-    has count as the block's, so that what waits for ever here does so on every card.
+    those that ask for more. The pool is what the block was launched with (PTX ISA, setmaxnreg: it
+    is the CTA's), and not all that an SM has: three threads start with 168 each, so they share
+    504, and 8 of the SM's 512 are nobody's. A compiler may ask for fewer at launch, so what
+    waits for ever here does so on every card.
     """
 
     name = "registers"
 
     def __init__(self, threads: int) -> None:
         self.each = min(_PER_SM // (_LANES * threads) // 8 * 8, _MOST)
-        self.total = _PER_SM // _LANES
+        self.total = self.each * threads
         self.held: dict[Any, int] = {}
 
     def of(self, thread: Any) -> int:

@@ -58,12 +58,22 @@ def compile_thing(use: ir.RefUse) -> Callable[[Env], tuple[Any, Things]]:
     return pick
 
 
+_NO_INDEX = {
+    "cluster": (
+        "an operation on another block's barrier (plgpu.cluster_ref), nor does JAX lower it",
+        "Use a plgpu.ClusterBarrier(collective_axes=...): an arrival counts in all blocks that "
+        "share it, and each waits on its own.",
+    ),
+    "unsupported": ("this use of a barrier", ""),
+}
+
+
 def _picks(transforms: tuple[ir.Transform, ...]) -> Iterator[tuple[int, Callable[[Env], Any]]]:
     """The axis of each index: a slice keeps its axis for the next index, a number takes it."""
     axes = list(range(8))
     for t in transforms:
         if t.kind != "index":
-            raise Unsupported(f"the transform {t.args[0] if t.args else t.kind} of a barrier")
+            raise Unsupported(*_NO_INDEX.get(t.kind, (f"the transform {t.kind} of a barrier", "")))
         kept = []
         for axis, i in zip(axes, t.args, strict=False):
             if isinstance(i, ir.Slice):

@@ -16,7 +16,6 @@ from course_lib.simulator import ir
 from course_lib.simulator.machine import races
 from course_lib.simulator.machine.barriers import Barrier
 from course_lib.simulator.machine.blockscale import (
-    SCALES,
     apply_scales,
     disordered,
     expand_sparse,
@@ -24,36 +23,29 @@ from course_lib.simulator.machine.blockscale import (
     unpack_metadata,
     unpack_scales,
 )
-from course_lib.simulator.machine.faults import KernelFault
 from course_lib.simulator.machine.memory import View
 from course_lib.simulator.machine.plan import Compiler, Env, Maker, Step
 from course_lib.simulator.machine.sync import compile_thing
+from course_lib.simulator.machine.tcgen05_rules import check_copy, check_mma, check_rows
 from course_lib.simulator.machine.views import compile_ref
 from course_lib.simulator.machine.wgmma import check_operand, float32
-
-_ALLOWED = {
-    # operand dtype -> accumulator dtypes (PTX ISA, tcgen05.mma kinds)
-    "float16": ("float16", "float32"),
-    "bfloat16": ("float32",),
-    "float32": ("float32",),
-    "float8_e4m3fn": ("float16", "float32"),
-    "float8_e5m2": ("float16", "float32"),
-    "float4_e2m1fn": ("float32",),
-    "int8": ("int32",),
-    "uint8": ("int32",),
-}
 
 
 def _mma(c: Compiler, block: ir.Block, op: ir.Op) -> Step:
     find = {role: compile_ref(use) for role, use in op.refs.items() if role != "barrier"}
     pick = compile_thing(op.refs["barrier"]) if "barrier" in op.refs else None
     [accumulate], axes = op.inputs, op.params["collective_axes"]
+    checked: set[Any] = set()
 
     def run(thread: Any, env: Env) -> None:
         views = {role: f(thread, env) for role, f in find.items()}
         blocks = thread.block.cluster.along(thread.block, axes) if axes else [thread.block]
         add = bool(env[accumulate])
-        check_shapes(thread, views, len(blocks))
+        sizes = [(id(v.buffer.type), v.data.shape, v.data.dtype) for v in views.values()]
+        key = (thread.machine.arch.name, len(blocks), *sizes)
+        if key not in checked:
+            check_mma(thread, views, len(blocks))
+            checked.add(key)
         parts = [
             {role: thread.block.cluster.peer_view(v, b) for role, v in views.items()}
             for b in blocks
@@ -77,60 +69,28 @@ def _keep_time(thread: Any, views: dict[str, View], op: ir.Op) -> None:
     clockwork.mma(thread, clockwork.costs.mma_cycles(m, n, k, views["b"].data.dtype), op)
 
 
+_BEFORE_THE_MMA = (
+    "Copy them into tensor memory before the MMA, plgpu.{}(smem, tmem). The tensor core does both "
+    "in the order in which a thread issues them: nothing has to wait in between."
+)
+_SCALES = ("scales with", _BEFORE_THE_MMA.format("async_copy_scales_to_tmem"))
+_METADATA = (
+    "takes positions from", _BEFORE_THE_MMA.format("async_copy_sparse_metadata_to_tmem")
+)  # fmt: skip
+_EXTRA = {"a_scale": _SCALES, "b_scale": _SCALES, "a_sparse": _METADATA}
+
+
 def _check_part(thread: Any, part: dict[str, View], op: ir.Op, add: bool, seq: int) -> None:
     for role, view in part.items():
         if role != "acc":
-            check_operand(thread, view, op, races.TCGEN05, thread.mma, seq)
+            verb, fix = _EXTRA.get(role, ("multiplies", ""))
+            check_operand(thread, view, op, races.TCGEN05, thread.mma, seq, verb=verb, fix=fix)
     acc = part["acc"]
     if add and acc.buffer.unwritten is not None and acc.buffer.reads_unwritten(acc):
         thread.machine.report_unwritten(thread, acc, op, "accumulates into")
     races.check(thread.machine, thread, acc, op, write=True, kind=races.TCGEN05,
                 component=thread.mma, time=seq)  # fmt: skip
     acc.buffer.mark_written(acc)
-
-
-def check_shapes(thread: Any, views: dict[str, View], blocks: int) -> None:
-    """The shapes and dtypes that tcgen05.mma has."""
-    if thread.machine.arch.name != "sm_100a":
-        raise KernelFault("wrong-architecture", "tcgen05 exists on Blackwell (sm_100a) only")
-    m, n = views["acc"].data.shape
-    a, acc = views["a"].data.dtype.name, views["acc"].data.dtype.name
-    if acc not in _ALLOWED.get(a, ()):
-        raise KernelFault("illegal-mma", f"tcgen05 cannot multiply {a} into {acc}")
-    b = views["b"].data.dtype.name
-    if a != b and not (a.startswith("float8") and b.startswith("float8")):
-        raise KernelFault("illegal-mma", f"tcgen05 cannot multiply {a} with {b}")
-    most = 512 if blocks == 1 else 256
-    if m not in (64, 128) or n % 8 or n > most:
-        whose = "a block's M" if blocks > 1 else "M"
-        raise KernelFault(
-            "illegal-mma",
-            f"tcgen05 has no {m}x{n}: {whose} must be 64 or 128, N a multiple of 8 and at most "
-            f"{most}",
-        )
-    if "a_sparse" in views and (m != 128 or n % 16):
-        raise KernelFault(
-            "illegal-mma", f"a sparse tcgen05 MMA needs M = 128 and N a multiple of 16, not {m}x{n}"
-        )
-    if "a_scale" in views:
-        _check_scales(views, blocks)
-
-
-def _check_scales(views: dict[str, View], blocks: int) -> None:
-    """The scales that an operand can have, and how many of them."""
-    a, b = views["a"].data, views["b"].data
-    for role, operand, k in (("a", a, b.shape[0]), ("b", b, b.shape[0])):
-        scale = views[f"{role}_scale"].data
-        have = SCALES.get(operand.dtype.name, {}).get(scale.dtype.name, ())
-        block = k // scale.shape[1]
-        if block not in have:
-            raise KernelFault(
-                "illegal-mma",
-                f"tcgen05 has no scales in {scale.dtype.name} for blocks of {block} elements of "
-                f"{operand.dtype.name}",
-            )
-    if a.shape[0] == 64 and blocks == 1:
-        raise KernelFault("illegal-mma", "a block-scaled tcgen05 MMA needs M = 128 (64 in a pair)")
 
 
 def _multiply(thread: Any, op: ir.Op, parts: Sequence[dict[str, View]], add: bool) -> None:
@@ -230,6 +190,7 @@ def _load(c: Compiler, block: ir.Block, op: ir.Op) -> Step:
 
     def run(thread: Any, env: Env) -> None:
         view = resolve(thread, env)
+        check_rows(view)
         if view.buffer.unwritten is not None and view.buffer.reads_unwritten(view):
             thread.machine.report_unwritten(thread, view, op, "loads")
         thread.tmem_loads += 1
@@ -257,6 +218,7 @@ def _store(c: Compiler, block: ir.Block, op: ir.Op) -> Step:
 
     def run(thread: Any, env: Env) -> None:
         view, new = resolve(thread, env), env[value]
+        check_rows(view)
         thread.tmem_stores += 1
         races.check(thread.machine, thread, view, op, write=True, kind=races.TMEM_STORE,
                     component=thread.tmem_store, time=thread.tmem_stores)  # fmt: skip
@@ -297,6 +259,7 @@ def _copy(c: Compiler, block: ir.Block, op: ir.Op) -> Step:
     def run(thread: Any, env: Env) -> None:
         cluster = thread.block.cluster
         blocks = cluster.along(thread.block, axes) if axes else [thread.block]
+        check_copy(source(thread, env), target(thread, env), kind, len(blocks))
         seq = thread.issue_mma()
         pairs = []
         for b in blocks:

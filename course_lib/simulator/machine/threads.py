@@ -287,7 +287,7 @@ class ThreadBlock:
         if not types:
             return Scope((op.uid, 0), op, [], 1)
         if kernel.num_threads > 1 and not collective and not private:
-            self.cluster.device.machine.report_not_collective(thread, op, axes)
+            self.cluster.device.machine.report_not_collective(thread, op, names)
         if private or (not collective and kernel.num_threads > 1):
             scope = Scope((-1, 0), op, [], 1)
             self._allocate(scope, types, names)

@@ -172,6 +172,9 @@ def _is_rare(item: Any) -> bool:
 
 Resolver = Callable[[Any, Env], View]
 
+# How a ref lies in its memory; buffers are in logical order, so there is nothing to undo.
+_PHYSICAL = ("untile", "unswizzle", "batch")
+
 
 def compile_ref(use: ir.RefUse, *, clip: bool = False) -> Resolver:
     """What gives the `View` of a ref's use, for a thread and its slots.
@@ -180,7 +183,7 @@ def compile_ref(use: ir.RefUse, *, clip: bool = False) -> Resolver:
     and `pad` says how much does not. Raises OutOfBounds otherwise.
     """
     slot = use.slot
-    steps = tuple(t for t in use.transforms if t.kind not in ("untile", "unswizzle"))
+    steps = tuple(t for t in use.transforms if t.kind not in _PHYSICAL)
     alias = next((t for t in steps if t.kind == "alias"), None)
     if alias is not None:
         return _compile_alias(use, alias, clip)

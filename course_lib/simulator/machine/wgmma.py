@@ -64,10 +64,16 @@ def _keep_time(thread: Any, acc: View, a: View | None, b: View, op: ir.Op) -> No
     )
 
 
-def check_operand(thread: Any, view: View, op: ir.Op, kind: str, component: int, time: int) -> None:
-    """An MMA reads an operand in shared or tensor memory."""
+def check_operand(
+    thread: Any, view: View, op: ir.Op, kind: str, component: int, time: int,
+    *, verb: str = "multiplies", fix: str = "",
+) -> None:  # fmt: skip
+    """An MMA reads an operand in shared or tensor memory.
+
+    `verb` and `fix` are for the finding where nobody has written it.
+    """
     if view.buffer.unwritten is not None and view.buffer.reads_unwritten(view):
-        thread.machine.report_unwritten(thread, view, op, "multiplies")
+        thread.machine.report_unwritten(thread, view, op, verb, fix=fix)
     races.check(thread.machine, thread, view, op, write=False, kind=kind,
                 component=component, time=time)  # fmt: skip
 

@@ -334,7 +334,7 @@ def _semaphore_race(x, *, first):
     return _kernel(body, x, (), grid=(2,), grid_names=("g",))
 
 
-def _greedy(x, *, give=True, n=232):
+def _greedy(x, *, give=True, n=232, keep=40):
     """Threads 0 and 1 want more registers, thread 2 gives some up."""
 
     def body(x_gmem, o_gmem):
@@ -345,7 +345,7 @@ def _greedy(x, *, give=True, n=232):
         @pl.when(lax.axis_index("t") == 2)
         def _():
             if give:
-                plgpu.set_max_registers(40, action="decrease")
+                plgpu.set_max_registers(keep, action="decrease")
             o_gmem[...] = x_gmem[...]
 
     return _kernel(body, x, (), num_threads=3, thread_name="t")
@@ -451,6 +451,9 @@ PAIRS = [
          ("1,152 lanes",), name="lanes", reference=lambda x: x),
     Pair("deadlock", P(_greedy, give=False), _greedy, (TILE,), ("232 registers", "decrease"),
          name="registers", reference=lambda x: x),
+    Pair("deadlock", P(_greedy, n=224, keep=64), P(_greedy, n=224, keep=56), (TILE,),
+         ("share 504 registers", "decrease"), name="registers of a launch",
+         reference=lambda x: x),
     Pair("register-budget", P(_greedy, n=264), _greedy, (TILE,), ("24 to 256",)),
 ]  # fmt: skip
 

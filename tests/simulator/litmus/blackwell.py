@@ -286,6 +286,78 @@ def _pair_twice(a, b, *, meet):
     )(a, b)
 
 
+def _through_tmem(x, *, plain):
+    """Into tensor memory and out again, as if it was shared memory or as it is meant."""
+
+    def body(x_gmem, o_gmem, tmem):
+        if plain:
+            tmem[...] = x_gmem[...]
+            o_gmem[...] = tmem[...]
+        else:
+            plgpu.async_store_tmem(tmem, x_gmem[...])
+            plgpu.commit_tmem()
+            o_gmem[...] = plgpu.async_load_tmem(tmem)
+
+    scratch = [plgpu.TMEM((128, 128), F32)]
+    return plgpu.kernel(body, out_type=x, scratch_types=scratch)(x)
+
+
+def _own_mma_in_a_cluster(a, b, *, collective):
+    """Each block multiplies by itself, in tensor memory of its own or of a pair."""
+
+    def body(a_gmem, b_gmem, o_gmem, a_smem, b_smem, acc, loaded, done):
+        rows = pl.ds(lax.axis_index("c") * 128, 128)
+        plgpu.copy_gmem_to_smem(a_gmem.at[rows], a_smem, loaded)
+        plgpu.copy_gmem_to_smem(b_gmem, b_smem, loaded)
+        plgpu.barrier_wait(loaded)
+        plgpu.tcgen05_mma(acc, a_smem, b_smem, done, accumulate=False)
+        plgpu.barrier_wait(done)
+        o_gmem[rows] = plgpu.async_load_tmem(acc)
+
+    scratch = [
+        plgpu.SMEM((128, 64), F16, transforms=LAYOUT),
+        plgpu.SMEM((64, 128), F16, transforms=LAYOUT),
+        plgpu.TMEM((128, 128), F32, collective=collective),
+        plgpu.Barrier(num_arrivals=2),
+        plgpu.Barrier(orders_tensor_core=True),
+    ]
+    out = jax.ShapeDtypeStruct((256, 128), F32)
+    return plgpu.kernel(
+        body, out_type=out, scratch_types=scratch, cluster=(2,), cluster_names=("c",)
+    )(a, b)
+
+
+def _copied_operand(a, b, *, commit):
+    """A goes from shared to tensor memory by the tensor core, and its source is used again."""
+
+    def body(a_gmem, b_gmem, o_gmem, a_smem, b_smem, a_tmem, acc, loaded, copied, done):
+        plgpu.copy_gmem_to_smem(a_gmem, a_smem, loaded)
+        plgpu.copy_gmem_to_smem(b_gmem, b_smem, loaded)
+        plgpu.barrier_wait(loaded)
+        plgpu.async_copy_smem_to_tmem(a_smem, a_tmem)
+        plgpu.tcgen05_commit_arrive(copied)
+        if commit:
+            plgpu.barrier_wait(copied)
+        a_smem[...] = jnp.zeros((128, 64), F16)
+        if not commit:
+            plgpu.barrier_wait(copied)
+        plgpu.tcgen05_mma(acc, a_tmem, b_smem, done, accumulate=False)
+        plgpu.barrier_wait(done)
+        o_gmem[...] = plgpu.async_load_tmem(acc)
+
+    scratch = [
+        plgpu.SMEM((128, 64), F16, transforms=LAYOUT),
+        plgpu.SMEM((64, 128), F16, transforms=LAYOUT),
+        plgpu.TMEM((128, 64), F16, packed=True),
+        plgpu.TMEM((128, 128), F32),
+        plgpu.Barrier(num_arrivals=2),
+        plgpu.Barrier(orders_tensor_core=True),
+        plgpu.Barrier(orders_tensor_core=True),
+    ]
+    out = jax.ShapeDtypeStruct((128, 128), F32)
+    return plgpu.kernel(body, out_type=out, scratch_types=scratch)(a, b)
+
+
 def _both(a, b):
     return jnp.stack([product(a, b)] * 2)
 
@@ -311,8 +383,20 @@ PAIRS = [
     Pair("uninitialized-read", P(_mma, accumulate=True), P(_mma, accumulate=False), (A, B),
          ("accumulate",), arch=ARCH, name="tensor memory", reference=product),
     Pair("mma-operand-overwritten", P(_operand_overwritten, wait=False),
-         P(_operand_overwritten, wait=True), (A, B), arch=ARCH, name="tcgen05",
+         P(_operand_overwritten, wait=True), (A, B),
+         ("pass a barrier to it", "plgpu.tcgen05_commit_arrive"), arch=ARCH, name="tcgen05",
          reference=product, differs=True),
+    Pair("mma-operand-overwritten", P(_copied_operand, commit=False),
+         P(_copied_operand, commit=True), (A, B),
+         ("a copy to tensor memory may still read it", "Wait for the copy first"), arch=ARCH,
+         name="copy to tensor memory", reference=product, differs=True),
+    Pair("tmem-indexed", P(_through_tmem, plain=True), P(_through_tmem, plain=False), SQUARE,
+         ("in tensor memory", "plgpu.async_load_tmem(ref)", "plgpu.async_store_tmem(ref, value)"),
+         arch=ARCH, reference=lambda x: x),
+    Pair("not-collective", P(_own_mma_in_a_cluster, collective=True),
+         P(_own_mma_in_a_cluster, collective=False), (((256, 64), "float16"), B),
+         ("a pair of blocks (collective=True)", "collective_axis="), arch=ARCH,
+         name="tensor memory", reference=product),
     Pair("missing-commit-smem", P(_written_operand, commit=False),
          P(_written_operand, commit=True), (A, B), arch=ARCH, name="before tcgen05",
          reference=product),
@@ -324,7 +408,9 @@ PAIRS = [
          (((256, 64), "float16"), B), ("ClusterBarrier",), arch=ARCH, name="tensor memory",
          reference=_both),
     Pair("cancel-not-collective", P(_steals, cluster_axes=()), _steals,
-         (((5, 2, 2, 128), "float32"),), ("cluster_axes",), arch=ARCH, name="blocks",
+         (((5, 2, 2, 128), "float32"),),
+         ("cluster_axes=('c',) of dynamic_scheduling_loop", "collective_axes=('c', 't')"),
+         arch=ARCH, name="blocks",
          reference=lambda x: x + 1),
     Pair("cancel-after-failure", P(_cancel_counted, steps=10), P(_cancel, wait=True),
          (((8, 128), "float32"),), ("none is left",), arch=ARCH, reference=lambda x: x + 1),

@@ -229,6 +229,46 @@ def _square(x, *, axes):
     )(x)
 
 
+def _one_row(x, *, own):
+    """Both blocks write a row of the output: each its own, or both the same."""
+
+    def body(x_gmem, o_gmem):
+        rank = lax.axis_index("c")
+        o_gmem[rank if own else 0] = x_gmem[rank]
+
+    return plgpu.kernel(body, out_type=x, cluster=(2,), cluster_names=("c",))(x)
+
+
+def _parts(x, *, own):
+    """Both blocks send their tile to block 0, which adds them: a slot for each, or one for both."""
+
+    def body(x_gmem, o_gmem, parts_smem, came, met):
+        rank = lax.axis_index("c")
+        tile = plgpu.load(x_gmem.at[rank], layout=plgpu.Layout.WGMMA, optimized=False)
+        slot = parts_smem.at[rank if own else 0]
+        plgpu.async_store_smem(tile, slot, came, cluster_idx=0, cluster_dim="c")
+
+        @pl.when(rank == 0)
+        def _():
+            plgpu.barrier_wait(came)
+            o_gmem[...] = parts_smem[0] + parts_smem[1 if own else 0]
+
+        plgpu.barrier_arrive(met)
+        plgpu.barrier_wait(met)
+
+    return plgpu.kernel(
+        body,
+        out_type=jax.ShapeDtypeStruct(x.shape[1:], x.dtype),
+        cluster=(2,),
+        cluster_names=("c",),
+        scratch_types=[
+            plgpu.SMEM(x.shape, x.dtype),
+            plgpu.Barrier(num_arrivals=2),
+            plgpu.ClusterBarrier(collective_axes=("c",)),
+        ],
+    )(x)
+
+
 def _twice(x):
     return jax.numpy.stack([x, x])
 
@@ -264,6 +304,12 @@ PAIRS = [
     Pair("data-race", P(_fetch, ready=False), _fetch, (TILES,),
          ("Give the two blocks a plgpu.ClusterBarrier",), name="fetch",
          reference=lambda x: x[::-1]),
+    Pair("data-race", P(_one_row, own=False), P(_one_row, own=True), (((2, 128), "float32"),),
+         ("give each block a part of its own", 'jax.lax.axis_index("c")', "plgpu.ClusterBarrier"),
+         name="one row", reference=lambda x: x),
+    Pair("cluster-smem-reuse", P(_parts, own=False), P(_parts, own=True), (TILES,),
+         ("a slot of its own", 'jax.lax.axis_index("c")', "plgpu.ClusterBarrier"),
+         name="one slot", reference=lambda x: x[0] + x[1]),
     Pair("cluster-memory-ended", P(_fetch, meet=False), _fetch, (TILES,),
          ("scope",), reference=lambda x: x[::-1]),
     Pair("cluster-memory-ended", P(_fetch, inner=True, meet=False), P(_fetch, inner=True),

@@ -187,7 +187,8 @@ PAIRS = [
     Pair("mma-operand-overwritten", P(_emitted, release=0), P(_emitted, release=1), LONG,
          ("delay_release",), name="emit_pipeline", reference=product, differs=True),
     Pair("mma-operand-overwritten", P(_overwritten, wait=False), P(_overwritten, wait=True),
-         (SQUARE, SQUARE), name="own write", reference=product, differs=True),
+         (SQUARE, SQUARE), ("plgpu.wgmma_wait(n)",), name="own write", reference=product,
+         differs=True),
     Pair("illegal-mma", P(_shape, n=12), P(_shape, n=16), (SQUARE, SQUARE), ("64x12x64",)),
 ]  # fmt: skip
 ACCUMULATOR = Pair("accumulator-read-early", P(_accumulator, wait=False),
