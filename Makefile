@@ -2,7 +2,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help lab toolchain mojo test test-slow test-gpu lint format build lock setup clean clean-all
+.PHONY: help lab toolchain mojo grading test test-slow test-gpu lint format build lock setup clean clean-all
 
 PORT ?= 8888
 ACCEL ?= auto
@@ -49,6 +49,9 @@ toolchain:
 
 mojo:
 	@$(SETUP) mojo --accel $(ACCEL)
+
+grading:
+	@$(SETUP) grading --accel $(ACCEL)
 
 setup:
 	@$(SETUP) test --accel $(ACCEL)

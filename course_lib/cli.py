@@ -19,6 +19,10 @@ from course_lib.diagnostics.errors import CourseError
 if TYPE_CHECKING:
     from course_lib.authoring import Course
 
+_SUITES = (
+    *("matmul", "attention", "copy", "collective", "simulator"),
+    *("clusters", "clusters-stream", "clusters-product"),
+)
 _EPILOG = """\
 Most people need one command: `make lab` (or `course lab`) opens the course.
 
@@ -75,6 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="<command>")
     _add_learners_commands(commands)
     _add_engineers_commands(commands)
+    _add_instructors_commands(commands)
     _add_authors_commands(commands)
     return parser
 
@@ -92,6 +97,7 @@ def _command(commands: Commands, name: str, run: Run, help: str) -> argparse.Arg
 
 def _add_learners_commands(commands: Commands) -> None:
     lab = _command(commands, "lab", _lab, "open the course in JupyterLab")
+    lab.add_argument("folder", nargs="?", type=Path, help="a hand-out to open instead")
     lab.add_argument("--port", type=int, default=8888, help="the port to use, or the next free one")
     lab.add_argument(
         "--no-browser",
@@ -150,7 +156,7 @@ def _add_engineers_commands(commands: Commands) -> None:
     )
 
     bench = _command(commands, "bench", _bench, "time the course's kernels against libraries")
-    bench.add_argument("suite", choices=("matmul", "attention", "copy", "collective", "simulator"))
+    bench.add_argument("suite", choices=_SUITES)
     bench.add_argument("--sizes", nargs="+", default=[], help="as 4096x8192x4096:float16, or 4GiB")
     bench.add_argument("--rounds", type=int, help="how many turns each kernel has (default: 5)")
     bench.add_argument("--no-record", action="store_true", help="do not write a record")
@@ -161,6 +167,13 @@ def _add_engineers_commands(commands: Commands) -> None:
     tune.add_argument("sizes", nargs="*", help="as 4096x8192x4096:float16")
     tune.add_argument("--limit", type=int, help="how many configurations to try at most")
     tune.add_argument("--anyway", action="store_true", help="tune on a busy or slowed card, too")
+
+
+def _add_instructors_commands(commands: Commands) -> None:
+    from course_lib.grading import arguments
+
+    arguments.add_release(_command(commands, "release", _release, "give chapters to a class"))
+    arguments.add_grade(_command(commands, "grade", _grade, "grade what a class handed in"))
 
 
 def _add_authors_commands(commands: Commands) -> None:
@@ -218,9 +231,22 @@ def _lab(options: argparse.Namespace) -> int:
     from course_lib.authoring import update
     from course_lib.lab import open_lab
 
+    if options.folder is not None:
+        return _open_folder(options)
     update(course=course)
     print("Starting JupyterLab ...", flush=True)
     return open_lab(_workspace(course), port=options.port, browser=options.browser)
+
+
+def _open_folder(options: argparse.Namespace) -> int:
+    """Opens notebooks that are not the course's own copies: what an instructor gave out."""
+    from course_lib.lab import open_lab
+
+    notebooks = sorted(p.name for p in options.folder.glob("*.ipynb"))
+    if not notebooks:
+        raise CourseError(f"{options.folder} is no folder with notebooks in it.")
+    folder = options.folder.absolute()
+    return open_lab(folder, port=options.port, browser=options.browser, notebook=notebooks[0])
 
 
 def _update(options: argparse.Namespace) -> None:
@@ -311,6 +337,20 @@ def _explore(options: argparse.Namespace) -> None:
     print(url)
     if not options.print and not webbrowser.open(url):
         print("No browser opened: open that address in yours. The page needs no server.")
+
+
+def _release(options: argparse.Namespace) -> int:
+    _course()
+    from course_lib.grading.command import release_command
+
+    return release_command(options)
+
+
+def _grade(options: argparse.Namespace) -> int:
+    _course()
+    from course_lib.grading.command import grade_command
+
+    return grade_command(options)
 
 
 def _build(options: argparse.Namespace) -> None:

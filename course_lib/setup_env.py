@@ -7,6 +7,7 @@ standard library may be imported here, and nothing else of the course.
     python course_lib/setup_env.py test         # .venv: the course and the developers' tools
     python course_lib/setup_env.py oldest-jax   # .venv-jax-oldest: the oldest jax it supports
     python course_lib/setup_env.py mojo         # as lab, and the Mojo compiler of chapters 20 to 22
+    python course_lib/setup_env.py grading      # as lab, and what `course grade` uses besides
     python course_lib/setup_env.py lock         # the locks anew, from pyproject.toml
 
 An environment is made of locks (name==version with hashes) and, in a second
@@ -92,6 +93,11 @@ LOCKS = (
     Lock("requirements-cuda12.lock", (*_BUILD, "--extra", "cuda12"), ("requirements.lock",)),
     Lock("requirements-dev.lock", ("--group", "dev"), ("requirements.lock",)),
     Lock(
+        "requirements-grading.lock",
+        ("--group", "grading"),
+        ("requirements.lock", "requirements-dev.lock"),
+    ),
+    Lock(
         "requirements-jax-oldest.lock",
         (*_BUILD, "--group", "oldest-jax"),
         ("requirements.lock", "requirements-dev.lock"),
@@ -105,7 +111,7 @@ LOCKS = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one of the commands above; returns the exit status."""
     parser = argparse.ArgumentParser(description="Sets up the course's Python environments.")
-    parser.add_argument("what", choices=("lab", "test", "mojo", "oldest-jax", "lock"))
+    parser.add_argument("what", choices=("lab", "test", "mojo", "grading", "oldest-jax", "lock"))
     parser.add_argument("--accel", choices=("auto", "cpu", "cuda12"), default="auto")
     parser.add_argument("--upgrade", action="store_true", help="lock: take the newest versions")
     options = parser.parse_args(arguments)
@@ -131,7 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def environment(what: str, *, accel: str = "auto", root: Path = ROOT) -> Environment:
-    """The environment for `what` ("lab", "test", "mojo", "oldest-jax") on this machine.
+    """The environment for `what` ("lab", "test", "mojo", "grading", "oldest-jax").
 
     Args:
       accel: "cpu", "cuda12", or "auto": CUDA where the machine has an NVIDIA GPU,
@@ -143,8 +149,9 @@ def environment(what: str, *, accel: str = "auto", root: Path = ROOT) -> Environ
         has_cuda = "requirements-cuda12.lock" in _read_stamp(root / ".venv").get("locks", {})
         accel = "cuda12" if has_cuda or has_nvidia_gpu() else "cpu"
     runtime = "requirements-cuda12.lock" if accel == "cuda12" else "requirements.lock"
-    dev = ("requirements-dev.lock",) if what == "test" else ()
-    return Environment(root / ".venv", tuple(root / name for name in (runtime, *dev)))
+    more = {"test": ("requirements-dev.lock",), "grading": ("requirements-grading.lock",)}
+    names = (runtime, *more.get(what, ()))
+    return Environment(root / ".venv", tuple(root / name for name in names))
 
 
 def ensure(env: Environment, *, root: Path = ROOT, log: Callable[[str], None] = _say) -> None:

@@ -13,6 +13,9 @@ from course_lib.authoring import Course, read_chapter
 
 ROOT = Course().root
 ROWS: list[dict[str, Any]] = tomllib.loads((ROOT / "tests" / "coverage.toml").read_text())["row"]
+HEADINGS: list[dict[str, Any]] = tomllib.loads(
+    (ROOT / "tests" / "pallas_headings.toml").read_text()
+)["heading"]
 KINDS = {"section", "claim", "number", "snippet", "note", "warning"}
 DOCUMENTS = {"pallas", "mojo"}
 FIELDS = {"id", "document", "section", "kind", "says", "cells", "tests"}
@@ -53,8 +56,9 @@ def functions_of(file: str) -> frozenset[str]:
 
 def problems(row: dict[str, Any]) -> list[str]:
     """What is wrong with a row, a phrase for each thing."""
-    if row.keys() != FIELDS:
-        return [f"has {sorted(row)}, not {sorted(FIELDS)}"]
+    fields = FIELDS | ({"verdict"} if row.get("document") == "mojo" else set())
+    if row.keys() != fields:
+        return [f"has {sorted(row)}, not {sorted(fields)}"]
     found = [f"{row['kind']} is no kind"] if row["kind"] not in KINDS else []
     found += [f"{row['document']} is no document"] if row["document"] not in DOCUMENTS else []
     found += (
@@ -81,6 +85,70 @@ def _test_lives(test: str) -> bool:
         return cell_id in compared_cells(chapter)
     file, _, name = test.partition("::")
     return name in functions_of(file)
+
+
+def gaps(headings: list[dict[str, Any]], rows: list[dict[str, Any]]) -> list[str]:
+    """What of the Pallas document the rows leave out, and what they say of no part of it."""
+    pallas = [row for row in rows if row["document"] == "pallas"]
+    known = [name for h in headings for name in h.get("sections", [h["title"]])]
+    found = [f"{name} stands for two headings" for name in set(known) if known.count(name) > 1]
+    found += [
+        f"{row['id']}: the document has no section {row['section']}"
+        for row in pallas
+        if row["section"] not in known
+    ]
+    for heading in headings:
+        names = heading.get("sections", [heading["title"]])
+        kinds = [row["kind"] for row in pallas if row["section"] in names]
+        found += [f"no row is about {name}" for name in names if not _any_about(name, pallas)]
+        found += [
+            f"{heading['title']} has {heading[kind + 's']} {kind}s, and {kinds.count(kind)} rows"
+            for kind in ("note", "warning")
+            if kinds.count(kind) < heading.get(f"{kind}s", 0)
+        ]
+    return found
+
+
+def _any_about(section: str, rows: list[dict[str, Any]]) -> bool:
+    return any(row["section"] == section for row in rows)
+
+
+def test_every_heading_of_the_pallas_document_has_its_rows() -> None:
+    assert gaps(HEADINGS, ROWS) == []
+
+
+def test_the_list_of_headings_is_whole() -> None:
+    """The document has 59 headings, with 7 warnings and 8 notes below them."""
+    assert len({heading["title"] for heading in HEADINGS}) == len(HEADINGS) == 59
+    counts = {kind: sum(h.get(kind, 0) for h in HEADINGS) for kind in ("warnings", "notes")}
+    assert counts == {"warnings": 7, "notes": 8}
+
+
+def _without(**given: str) -> list[dict[str, Any]]:
+    [(field, value)] = given.items()
+    return [row for row in ROWS if row[field] != value]
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        (_without(section="Inline Mosaic GPU"), "no row is about Inline Mosaic GPU"),
+        (_without(section="Debugging"), "no row is about Debugging"),
+        (_without(section="Issuing the operation"), "no row is about Issuing the operation"),
+        (_without(id="gpu.note-simplified"), "What is a GPU? has 3 notes, and 2 rows"),
+        (_without(id="barrier.warning-every-wait"), "Barrier has 3 warnings, and 2 rows"),
+        ([*ROWS, ROWS[0] | {"section": "What is a CPU?"}], "has no section What is a CPU?"),
+    ],
+)
+def test_a_gap_is_noticed(rows: list[dict[str, Any]], problem: str) -> None:
+    [found] = gaps(HEADINGS, rows)
+    assert problem in found
+
+
+def test_a_heading_that_nobody_has_is_noticed() -> None:
+    assert gaps([*HEADINGS, {"title": "Nobody's"}], ROWS) == ["no row is about Nobody's"]
+    twice = [*HEADINGS, {"title": "Debugging again", "sections": ["Debugging"]}]
+    assert gaps(twice, ROWS) == ["Debugging stands for two headings"]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["id"])

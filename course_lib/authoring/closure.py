@@ -5,19 +5,24 @@ anywhere in a module (those inside functions too), or a text that is the dotted
 name of a module ("course_lib.workers.child", "course_lib.runtime:run"). A package
 with a `__getattr__`, as the front door, imports a name's module when the name is
 asked for: there only the names that are asked for count. Files that are not
-Python belong to the modules in their folder.
+Python belong to the modules in their folder; of the records of Mojo programs only
+those of the chapter's own.
 """
 
 from __future__ import annotations
 
 import ast
+import dataclasses
 import functools
+import json
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from course_lib.authoring.canonical import digest_of
+from course_lib.authoring.mojo_cells import mojo_cells
 from course_lib.authoring.source import Chapter
+from course_lib.mojo import records
 
 _DOTTED = re.compile(r"^\.?[A-Za-z_]\w*(\.[A-Za-z_]\w*)*(:[A-Za-z_]\w*)?$")
 
@@ -27,6 +32,9 @@ def digest(chapter: Chapter, library: Path) -> str:
     parts: list[str | bytes] = []
     for cell in chapter.code:
         parts += [cell.id, cell.text, *sorted(cell.tags), cell.exercise]
+    for program in mojo_cells(chapter):
+        record = records.load(program.source)
+        parts += [json.dumps(dataclasses.asdict(record))] if record is not None else []
     for file in reached_files(chapter, library):
         parts += [file.relative_to(library.parent).as_posix(), file.read_bytes()]
     return digest_of(*parts)
@@ -59,6 +67,8 @@ def _data_files(folder: Path) -> Iterator[Path]:
             continue
         if path.is_file() and path.suffix not in (".py", ".pyc"):
             yield path
+        elif path == records.FOLDER:
+            continue
         elif path.is_dir() and not any(path.rglob("*.py")):
             yield from (p for p in path.rglob("*") if p.is_file() and p.suffix != ".pyc")
 

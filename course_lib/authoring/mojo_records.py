@@ -1,14 +1,15 @@
 """Makes the records of the chapters' Mojo programs.
 
-    mojo_records                       compile what has no record
-    mojo_records --prebuild FOLDER     and build it for a GPU elsewhere
+    mojo_records                       compile what has no record, run what runs on the CPU
+    mojo_records --prebuild FOLDER     and build the rest for a GPU elsewhere
     mojo_records --run FOLDER OUTPUTS  there: run it (without Mojo)
     mojo_records --take OUTPUTS        here: its outputs are the record
 
 each after `python -m course_lib.authoring.`.
 
-The folder of `--prebuild` holds the programs and the runtime libraries that they
-need; it is what `$COURSE_MOJO_PREBUILT` names on the other machine, too.
+The folder of `--prebuild` holds the programs, the exercises' harnesses with the
+course's own answers, and the runtime libraries that they need; it is what
+`$COURSE_MOJO_PREBUILT` names on the other machine, too.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from course_lib import exercises
+from course_lib.authoring.mojo_cells import MojoCell, holds_mojo, mojo_cells
 from course_lib.authoring.source import Course, read_chapter
-from course_lib.mojo import MojoRunError, compiling, records, running, toolchain
+from course_lib.exercises.mojo_judging import MojoTask
+from course_lib.mojo import Answer, MojoRunError, compiling, records, running, toolchain, trying
 from course_lib.mojo.records import Record
 
 _LIST = "programs.json"
-_MAGIC = "%%mojo_gpu"
 # What an executable of Mojo's loads; seen to be all that it needs on an H200.
 _LIBRARIES = (
     "libKGENCompilerRTShared.so",
@@ -38,36 +41,42 @@ _LIBRARIES = (
 )
 
 
-def programs(course: Course | None = None) -> list[tuple[str, str]]:
-    """(chapter/cell, program) of every cell that the magic compiles and runs, in order."""
-    found = []
-    for chapter in map(read_chapter, (course or Course()).sources()):
-        for cell in chapter.code:
-            line, _, program = cell.text.partition("\n")
-            if line.startswith(_MAGIC) and "--no-run" not in line:
-                found.append((f"{chapter.name}/{cell.id}", program))
-    return found
+def programs(course: Course | None = None) -> list[MojoCell]:
+    """The Mojo programs of all chapters, in order."""
+    sources = [s for s in (course or Course()).sources() if holds_mojo(s)]
+    chapters = map(read_chapter, sources)
+    return [cell for chapter in chapters for cell in mojo_cells(chapter)]
 
 
 def compile_all() -> list[str]:
-    """Compiles every program that has no record for all architectures; drops stale records."""
-    named = programs()
-    wanted = {records.digest(source) for _, source in named}
+    """Makes the record of every program that has none; drops stale ones."""
+    cells = programs()
+    wanted = {records.digest(cell.source) for cell in cells}
     for file in records.FOLDER.glob("*.json.gz"):
         if file.name.removesuffix(".json.gz") not in wanted:
             file.unlink()
     made = []
-    for name, source in named:
-        known = records.load(source)
-        if known is None or set(known.compiled) != set(compiling.ARCHITECTURES):
-            records.store(source, _compiled(name, source))
-            made.append(name)
+    for cell in cells:
+        known = records.load(cell.source)
+        if known is None or not _is_whole(cell, known):
+            records.store(cell.source, _made_here(cell))
+            made.append(cell.name)
     return made
 
 
-def _compiled(name: str, source: str) -> Record:
-    programs = {a: compiling.compile_data(source, arch=a) for a in compiling.ARCHITECTURES}
-    return Record(name, programs)
+def _is_whole(cell: MojoCell, known: Record) -> bool:
+    if cell.on_cpu:
+        return known.output is not None
+    return set(known.compiled) == set(compiling.ARCHITECTURES)
+
+
+def _made_here(cell: MojoCell) -> Record:
+    """A record without what takes a GPU."""
+    if cell.on_cpu:
+        output = running.run_on_cpu(cell.source)
+        return Record(cell.name, {}, output.text, output.device, f"{datetime.date.today()}")
+    made = {a: compiling.compile_data(cell.source, arch=a) for a in compiling.ARCHITECTURES}
+    return Record(cell.name, made)
 
 
 def prebuild(folder: Path, *, arch: str) -> int:
@@ -77,13 +86,28 @@ def prebuild(folder: Path, *, arch: str) -> int:
     for library in _LIBRARIES:
         shutil.copy2(root / library, folder / "lib" / library)
     listed = []
-    for name, source in programs():
-        target = folder / compiling.program_key(source, arch)
-        if not target.exists():
-            compiling.build(source, target, arch=arch)
-        listed.append({"name": name, "file": target.name, "digest": records.digest(source)})
+    for cell in programs():
+        if cell.on_gpu:
+            target = folder / compiling.program_key(cell.source, arch)
+            if not target.exists():
+                compiling.build(cell.source, target, arch=arch)
+            named = {"name": cell.name, "file": target.name}
+            listed.append({**named, "digest": records.digest(cell.source)})
+        if cell.exercise:
+            _prebuild_harness(cell, folder, arch)
     (folder / _LIST).write_text(json.dumps(listed, indent=1))
     return len(listed)
+
+
+def _prebuild_harness(cell: MojoCell, folder: Path, arch: str) -> None:
+    """Builds what `check` runs on a GPU when it gets the course's own answer."""
+    exercise = exercises.get(cell.exercise)
+    assert isinstance(exercise.program, MojoTask), f"{cell.exercise} is no Mojo exercise"
+    source = trying.program([case.static for case in exercise.cases])
+    modules = trying.modules(Answer(cell.source), exercise.program.harness)
+    key = compiling.program_key(source, arch, modules=modules, defines=trying.ON_GPU)
+    if not (folder / key).exists():
+        compiling.build(*(source, folder / key), arch=arch, modules=modules, defines=trying.ON_GPU)
 
 
 def run_all(folder: Path, outputs: Path, *, timeout_s: float = 60.0) -> int:
@@ -92,7 +116,7 @@ def run_all(folder: Path, outputs: Path, *, timeout_s: float = 60.0) -> int:
     failed = 0
     for entry in json.loads((folder / _LIST).read_text()):
         try:
-            said = running.execute(folder / entry["file"], timeout_s=timeout_s, libraries=folder)
+            said = running.execute([folder / entry["file"]], timeout_s=timeout_s, libraries=folder)
             results["outputs"][entry["digest"]] = said
             print(f"{entry['name']}: {said.strip()[-200:]}", flush=True)
         except MojoRunError as error:
@@ -106,13 +130,13 @@ def take(outputs: Path) -> int:
     """Puts what programs printed elsewhere into their records; returns how many there were."""
     results = json.loads(outputs.read_text())
     taken = 0
-    for name, source in programs():
-        said = results["outputs"].get(records.digest(source))
+    for cell in programs():
+        said = results["outputs"].get(records.digest(cell.source))
         if said is None:
             continue
-        known = records.load(source) or _compiled(name, source)
-        record = Record(name, known.compiled, said, results["device"], results["date"])
-        records.store(source, record)
+        known = records.load(cell.source) or _made_here(cell)
+        record = Record(cell.name, known.compiled, said, results["device"], results["date"])
+        records.store(cell.source, record)
         taken += 1
     return taken
 

@@ -6,7 +6,8 @@
         ### END SOLUTION
 
 In the learner's notebook the marker lines and everything between them become a
-comment that tells how long the answer is, and a `raise` that only a call reaches.
+comment that tells how long the answer is, and a `raise` that only a call reaches;
+in a Mojo program, an assertion that the cell's magic looks for before it compiles.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ import ast
 import dataclasses
 import re
 from collections.abc import Iterator
+
+from course_lib.mojo.answers import MAGIC as MOJO
+from course_lib.mojo.answers import NOT_DONE as MOJO_NOT_DONE
 
 BEGIN = "### BEGIN SOLUTION"
 END = "### END SOLUTION"
@@ -25,19 +29,23 @@ _MARKER = re.compile(r"^\s*#+\s*(begin|end)\b.*\bsolution\b.*$", re.IGNORECASE)
 
 @dataclasses.dataclass(frozen=True)
 class Region:
-    """Lines `begin` to `end` of a cell (from 1, the marker lines included) at `indent` spaces."""
+    """Lines `begin` to `end` of a cell (from 1, the marker lines included) at `indent` spaces.
+
+    `not_done` is what stands in their place, in the cell's language.
+    """
 
     begin: int
     end: int
     indent: str
     lines: int
+    not_done: str = NOT_DONE
 
     @property
     def stub(self) -> list[str]:
         """The lines that stand in the region's place in the learner's notebook."""
         plural = "line" if self.lines == 1 else "lines"
         comment = f"# Your code here (about {self.lines} {plural})."
-        return [self.indent + comment, self.indent + NOT_DONE]
+        return [self.indent + comment, self.indent + self.not_done]
 
 
 class RegionError(ValueError):
@@ -94,7 +102,14 @@ def _region(lines: list[str], begin: int, end: int) -> Region:
     if not code:
         raise RegionError(begin, "the solution region holds no code")
     marker = lines[begin - 1]
-    return Region(begin, end, marker[: len(marker) - len(marker.lstrip())], len(code))
+    indent = marker[: len(marker) - len(marker.lstrip())]
+    not_done = MOJO_NOT_DONE if is_mojo("\n".join(lines)) else NOT_DONE
+    return Region(begin, end, indent, len(code), not_done)
+
+
+def is_mojo(text: str) -> bool:
+    """Whether a cell holds a Mojo program for a GPU."""
+    return text.startswith(MOJO)
 
 
 def learners_text(text: str) -> str:
@@ -112,7 +127,7 @@ def check_stubs_wait(text: str) -> None:
       RegionError: a region is not inside a function, or what is left is not Python.
     """
     found = regions(text)
-    if not found:
+    if not found or is_mojo(text):  # a Mojo program with a gap is not compiled
         return
     stubbed = learners_text(text)
     try:

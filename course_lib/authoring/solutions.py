@@ -13,6 +13,7 @@ import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from course_lib.authoring.regions import is_mojo
 from course_lib.authoring.source import (
     Cell,
     Chapter,
@@ -22,6 +23,7 @@ from course_lib.authoring.source import (
     registered_function,
 )
 from course_lib.diagnostics import CourseError
+from course_lib.mojo.answers import Answer, answer_of
 
 
 def exercise_cells(chapter: str, *, course: Course | None = None) -> dict[str, Cell]:
@@ -36,8 +38,8 @@ def exercise_cells(chapter: str, *, course: Course | None = None) -> dict[str, C
 
 def solution_functions(
     chapters: Sequence[str] | None = None, *, course: Course | None = None
-) -> dict[str, Callable[..., Any]]:
-    """The function that solves each exercise, by exercise id.
+) -> dict[str, Callable[..., Any] | Answer]:
+    """The function, or the Mojo program, that solves each exercise, by exercise id.
 
     Args:
       chapters: numbers or titles; None is every chapter.
@@ -54,8 +56,12 @@ def solution_functions(
     }
 
 
-def solution_function(chapter: Chapter, exercise: str, function: str) -> Callable[..., Any]:
+def solution_function(
+    chapter: Chapter, exercise: str, function: str
+) -> Callable[..., Any] | Answer:
     """The function called `function` that the cell of an exercise defines, ready to be called.
+
+    Of a Mojo exercise, the cell's program.
 
     A line of it is known by its line of the chapter's source: "00_start_here.md:120".
 
@@ -65,6 +71,8 @@ def solution_function(chapter: Chapter, exercise: str, function: str) -> Callabl
     cells = [c for c in chapter.exercises if c.exercise == exercise]
     if not cells:
         raise CourseError(f'{chapter.name} has no cell for the exercise "{exercise}"')
+    if is_mojo(cells[0].text):
+        return answer_of(cells[0].text)
     namespace: dict[str, Any] = {"__name__": f"solution_of_{exercise.replace('.', '_')}"}
     for statements in _needed(chapter, cells[0]):
         code = compile(statements, str(chapter.path), "exec", dont_inherit=True)

@@ -31,6 +31,7 @@ from typing import Any
 
 from course_lib.authoring import predictions, regions
 from course_lib.diagnostics import CourseError
+from course_lib.mojo.answers import exercise_of
 
 Registry = Callable[[str], str]
 
@@ -432,6 +433,13 @@ def _registry_problems(chapter: Chapter, cell: Cell, registry: Registry) -> Iter
             f'the exercise "{cell.exercise}" is not registered in '
             f"course_lib/exercises/{chapter.title}.py{why}",
         )
+        return
+    if regions.is_mojo(cell.text):
+        if exercise_of(cell.text) != cell.exercise:
+            yield _Problem(
+                cell.line,
+                f'the first line of cell "{cell.id}" does not say `--exercise {cell.exercise}`',
+            )
         return
     if function not in _top_level_functions(cell.text):
         yield _Problem(

@@ -7,8 +7,9 @@ Both notebooks of a chapter run: of the solution every output is compared, of th
 learner's too, where the checks say "not done yet". Each notebook has a kernel of
 this very Python, in the notebook's folder, as when it was built; several run at
 a time. Where the machine has a GPU the kernels run there: the stored outputs are
-the same. Cells with the tag `nbval-ignore-output` run and are not compared;
-`tests/notebooks/uncompared.toml` lists them with the reason.
+the same, but for where a Mojo program ran (`sanitize.cfg`). Cells with the tag
+`nbval-ignore-output` run and are not compared; `tests/notebooks/uncompared.toml`
+lists them with the reason.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from pathlib import Path
 from course_lib.authoring.source import Course, find_sources
 from course_lib.diagnostics import CourseError
 
+SANITIZE = Path(__file__).with_name("sanitize.cfg")
 CELL_TIMEOUT_S = 240  # below pytest's own limit of 300 s, which would end the whole run
 
 
@@ -79,6 +81,7 @@ def _arguments(course: Course, jobs: int) -> list[str]:
         "--nbval",
         "--nbval-current-env",
         f"--nbval-cell-timeout={CELL_TIMEOUT_S}",
+        f"--nbval-sanitize-with={SANITIZE}",
         f"--rootdir={course.root}",
         *(["--numprocesses", str(jobs), "--dist=loadfile"] if jobs > 1 else []),
         "-p",

@@ -151,6 +151,7 @@ CALLS = (
         for name in ("tanh", "reciprocal")
         for approx in (False, True)
     ),
+    Call("two_languages:softmax", ("float32[64, 1024]",), _HOPPER),
     Call("debugging:nearest_tf32", ("float32[128]",), _HOPPER),
     Call("debugging:halves_of_each", ("float32[3, 256]",), _HOPPER),
     Call("tmem_and_tcgen05:add_one", ("float32[128, 128]",), _BLACKWELL),

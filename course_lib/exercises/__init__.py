@@ -21,7 +21,14 @@ from course_lib.diagnostics import CourseError
 from course_lib.exercises.judging import judge
 from course_lib.exercises.predictions import predict, reveal
 from course_lib.exercises.records import note_check, note_hint, progress_table
-from course_lib.exercises.registry import Case, Exercise, Spec, all_exercises, get, register
+from course_lib.exercises.registry import (
+    Case,
+    Exercise,
+    Spec,
+    all_exercises,
+    get,
+    register,
+)
 from course_lib.exercises.verdict import FAULTS, Verdict
 
 __all__ = [
@@ -49,6 +56,7 @@ def check(
     *,
     seed: int | None = None,
     expects: Mapping[str, Mapping[str, int | str]] | None = None,
+    variant: str = "",
 ) -> None:
     """Says whether your function is right, and if not, what is wrong and where.
 
@@ -61,14 +69,16 @@ def check(
       seed: draws the data of an earlier check again; its verdict names the number.
       expects: what the compiler must make of it as well, by architecture:
         `{"sm_90a": {"wgmma.mma_async": ">=4", "spill_bytes": 0}}`.
+      variant: which variant of the exercise, as "factor=5, slots=3": what your instructor's
+        notebook has. "" is the exercise as the course has it.
 
     Raises:
-      CourseError: there is no such exercise, or `fn` is not a function.
+      CourseError: there is no such exercise or variant, or `fn` is not a function.
     """
     if callable(exercise_id):
         right = f'check("{_id_for(exercise_id, fn)}", {_name(exercise_id)})'
         raise CourseError(f"check takes the exercise's id first and your function second: {right}.")
-    verdict = judge(exercise_id, fn, seed=seed, expects=expects)
+    verdict = judge(exercise_id, fn, seed=seed, expects=expects, variant=variant)
     print(verdict)
     note_check(verdict.exercise, fault=verdict.fault)
 

@@ -75,7 +75,8 @@ register(
             "Python computes: call it factor. What has to be subtracted from s * factor?",
             "factor = math.log2(math.e) * head_dim**-0.5. Subtract row_max * factor, one number "
             "per row: a product and a difference together are one instruction, but only in this "
-            "order. (s - row_max) * factor takes two.",
+            "order. (s - row_max) * factor takes two. And [:, None] comes last, around the whole "
+            "vector: row_max[:, None] * factor has a single column, and no layout for that.",
             "factor = math.log2(math.e) * head_dim**-0.5\n"
             "p_gmem[...] = jnp.exp2(s * factor - ...): the row's largest times the same factor, "
             "as [:, None]",

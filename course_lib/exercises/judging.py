@@ -27,7 +27,7 @@ import numpy as np
 
 from course_lib.diagnostics import CourseError, Finding, Severity
 from course_lib.exercises import cases as drawing
-from course_lib.exercises import registry, verdict
+from course_lib.exercises import variations, verdict
 from course_lib.exercises.advice import advise
 from course_lib.exercises.compare import compare
 from course_lib.exercises.registry import Case, Exercise
@@ -54,6 +54,7 @@ def judge(
     seed: int | None = None,
     native: bool | None = None,
     expects: Expects | None = None,
+    variant: str = "",
 ) -> Verdict:
     """Judges `fn` as an answer to an exercise; prints nothing.
 
@@ -66,15 +67,20 @@ def judge(
         by default where the machine's GPU has what the kernel needs.
       expects: what the compiler must make of it, beside what the exercise asks for, by
         architecture: `{"sm_90a": {"wgmma.mma_async": ">=4", "spill_bytes": 0}}`.
+      variant: which variant of the exercise, as "factor=5, slots=3"; "" is the course's own.
 
     Raises:
-      CourseError: there is no such exercise, `fn` is not a function, or `native` is True
-        and no GPU here has what the kernel needs.
+      CourseError: there is no such exercise or variant, `fn` is not a function, or `native`
+        is True and no GPU here has what the kernel needs.
     """
-    exercise = registry.get(exercise_id)
-    fn = _function(exercise, fn)
+    exercise = variations.exercise(exercise_id, variant)
     cases = exercise.cases if cases is None else tuple(cases)
     seed = drawing.fresh_seed() if seed is None else seed
+    if exercise.program is not None:
+        judged = exercise.program.judge(exercise, fn, cases=cases, seed=seed, native=native)
+        assert isinstance(judged, Verdict)
+        return judged
+    fn = _function(exercise, fn)
     if misfit := _misfit(exercise, fn, cases[0]):
         return Verdict(exercise.id, "signature", (misfit,), seed, str(cases[0]))
     notes: list[Finding] = []
@@ -230,7 +236,7 @@ def _thing(value: Any) -> str:
     if value is None:
         return "nothing (None: is a `return` missing?)"
     if isinstance(value, np.ndarray | np.generic):
-        return "a NumPy array (not a JAX array from a kernel)"
+        return "a NumPy array (not a JAX array)"
     if isinstance(value, bool | int | float | complex):
         return f"the plain number {value}"
     if callable(value):

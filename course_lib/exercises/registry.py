@@ -18,7 +18,7 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 import ml_dtypes
 import numpy as np
@@ -34,10 +34,12 @@ _ENGINE_MODULES = {
     "cases",
     "compare",
     "judging",
+    "mojo_judging",
     "patterns",
     "predictions",
     "records",
     "registry",
+    "variations",
     "verdict",
 }
 DRAWS = ("normal",)
@@ -80,6 +82,21 @@ class Case:
         return ", ".join(parts) or "no arguments"
 
 
+class Task(Protocol):
+    """How an answer is judged that is not a Python function but a program of another kind."""
+
+    def judge(
+        self,
+        exercise: Exercise,
+        answer: object,
+        *,
+        cases: tuple[Case, ...],
+        seed: int,
+        native: bool | None,
+    ) -> Any:
+        """The `Verdict` on an answer; see `judging.judge`."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Exercise:
     """An exercise: what is asked, how it is judged, and the help that can be had.
@@ -97,12 +114,15 @@ class Exercise:
       cases: what to try it on, several shapes.
       hints: three, of growing help; the last nearly gives it away.
       requires: primitive -> how often it must occur inside the kernels, at least
-        ("copy_gmem_to_smem": 1). Names are those of `course_lib.model.Trace.inside`.
+        ("copy_gmem_to_smem": 1). Names are those of `course_lib.model.Trace.inside`; of a Mojo
+        program they are words of its text ("rebind", "warp.sum").
       forbids: primitives that must not occur inside the kernels.
       expects: what the compiler must make of the first case, by architecture:
         `{"sm_90a": {"wgmma.mma_async": ">=4", "spill_bytes": 0}}` (`compiler.expectations`).
       needs_kernel: False where the answer is a computation about kernels (a roofline, say) and
         holds none.
+      program: how the answer is judged where it is a program rather than a function
+        (`mojo_judging.MojoTask`); then `expects` is about that program as it stands.
       rtol, atol: tolerances, where those of `compare.TOLERANCES` do not fit (an element
         is right when |got - wanted| <= atol + rtol * |wanted|). Integers are exact.
     """
@@ -120,6 +140,7 @@ class Exercise:
     forbids: tuple[str, ...] = ()
     expects: Mapping[str, Mapping[str, int | str]] = MappingProxyType({})
     needs_kernel: bool = True
+    program: Task | None = None
     rtol: float | None = None
     atol: float | None = None
 
@@ -196,6 +217,9 @@ def _validate(exercise: Exercise) -> None:
         "title, statement and signature need text": not (e.title and e.statement and e.signature),
         f"{e.signature=} does not name the function {e.function!r}": e.function not in e.signature,
         f"{e.lines=} is not a number of lines": e.lines < 1,
+        "the function of an exercise about a program is called like the exercise": e.program
+        is not None
+        and e.function != e.name,
         "reference is not a function": not callable(e.reference),
         "there is no case": not e.cases,
         "three hints are needed, none of them empty": len(e.hints) != 3 or not all(e.hints),

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from course_lib.diagnostics import Finding, clinic
 from course_lib.exercises.registry import Exercise
+from course_lib.tracing import BARRIER_OF_ALL, SLOTS_IN_TURN
 
 MAX_LINES = 10
 _WIDTH = 88
@@ -89,6 +90,9 @@ _IN_WORDS = {
     "get": "a load from a ref (`ref[...]`)",
     "swap": "a store to a ref (`ref[...] = value`)",
     "wgmma_ref": "`plgpu.wgmma`",
+    BARRIER_OF_ALL: "a ClusterBarrier over all blocks of the cluster (axes in a tuple of their "
+    "own)",
+    SLOTS_IN_TURN: "the slots in turn (`answers.at[slot]`, with a slot that changes)",
     "layout_cast": "a layout (`plgpu.load(ref, layout=...)`, `plgpu.layout_cast`)",
     "iota": "`iota` (`jnp.arange`)",
     "reduce_sum": "`reduce_sum` (`jnp.sum`)",
@@ -114,6 +118,7 @@ class Verdict:
       findings: what was found on the case that went wrong; of a right answer, the notes.
       rule: the rule of the finding that the verdict reports, "" where it reports none.
       drawn: whether the case that went wrong has data at all, or only plain numbers.
+      checked: of a right Mojo program, what was looked at; it depends on the machine.
     """
 
     exercise: str
@@ -126,6 +131,7 @@ class Verdict:
     findings: tuple[Finding, ...] = ()
     rule: str = ""
     drawn: bool = True
+    checked: str = ""
 
     @property
     def ok(self) -> bool:
@@ -134,6 +140,8 @@ class Verdict:
 
     def __str__(self) -> str:
         """One line when right and nothing is remarked, else at most `MAX_LINES`."""
+        if self.ok and self.checked:
+            return f"{self.exercise}: correct [checked: {self.checked}]."
         if self.ok:
             noted = ", with a note" if self.lines else ""
             right = f"{self.exercise}: correct on {_count(self.passed, 'shape')}{noted}."

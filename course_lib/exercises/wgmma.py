@@ -22,7 +22,7 @@ register(
         signature=(
             "multiply_add(a: bfloat16[m, k], b: bfloat16[k, n], c: float32[m, n]) -> float32[m, n]"
         ),
-        lines=4,
+        lines=3,
         reference=kernels.multiply_add_reference,
         cases=tuple(
             Case((Spec((m, k), dtype), Spec((k, n), dtype), Spec((m, n))))
@@ -126,7 +126,7 @@ register(
             "rest, and that of the upper parts."
         ),
         signature="split_product(x: float32[m, k], w: float32[n, k]) -> float32[m, n]",
-        lines=10,
+        lines=11,
         reference=kernels.split_product_reference,
         cases=tuple(
             Case((Spec((m, k)), Spec((n, k))))
@@ -165,7 +165,7 @@ register(
             "product before the next step needs the registers."
         ),
         signature="relu_product(a: float16[m, k], b: float16[k, n]) -> float32[m, n], 64 divides k",
-        lines=7,
+        lines=6,
         reference=kernels.relu_product_reference,
         cases=(
             _product(64, 128, 64, "float16"),

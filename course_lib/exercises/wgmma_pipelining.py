@@ -21,9 +21,9 @@ register(
         title="A roofline for a tile",
         statement=(
             "Return the FLOP per cycle that SMEM, the L2 cache and the tensor core allow, in this "
-            "order, as a float32 array of 3. Warpgroups compute wg_m x wg_n each, in float16, the "
-            "block block_m x block_n. SMEM moves 128 bytes per cycle (reads by wgmma and writes by "
-            "copies together), the L2 cache sends 64, the tensor core does 4096 FLOP."
+            "order, as a float32 jnp.array of 3. Warpgroups compute wg_m x wg_n each, in float16, "
+            "the block block_m x block_n. SMEM moves 128 bytes per cycle (reads by wgmma and "
+            "writes by copies together), the L2 cache sends 64, the tensor core does 4096 FLOP."
         ),
         signature="roofline(*, wg_m: int, wg_n: int, block_m: int, block_n: int) -> float32[3]",
         lines=6,
@@ -37,7 +37,8 @@ register(
         ),
         hints=(
             "Take 16 of K, as one wgmma instruction does. Count FLOP, bytes that wgmma reads from "
-            "SMEM, and bytes that copies write there. What the copies write is what came from L2.",
+            "SMEM, and bytes that copies write there. What the copies write is what came from L2. "
+            "Each of the three stands by itself: L2's may be above the tensor core's.",
             "flop = 2 * block_m * block_n * 16. The copies bring (block_m + block_n) * 16 * 2 "
             "bytes. A wgmma of 64 rows reads (64 + wg_n) * 16 * 2 bytes, and there are "
             "(block_m * block_n) / (64 * wg_n) of them in a block.",
@@ -101,7 +102,7 @@ register(
         lines=12,
         reference=kernels.product_reference,
         cases=(
-            _product(128, 128, 512, slots=4, unfinished=1),
+            _product(128, 128, 512, slots=5, unfinished=1),  # a sixth has no room in SMEM
             _product(128, 128, 384, slots=2, unfinished=1),
             _product(128, 256, 256, slots=1, unfinished=0),
         ),
@@ -180,7 +181,8 @@ register(
         hints=(
             "The ring goes on from tile to tile: the slot depends on how many steps all tiles "
             "before this one had. The barrier of a slot is this warpgroup's own, wg * slots + "
-            "slot. And when is the slot of the step before no longer read?",
+            "slot. And when is the slot of the step before no longer read? If it gets stuck: the "
+            "copying thread waits for `consumed` of a slot before it fills it again.",
             "step = number * turns.k_iters + ki, and slot = step % slots. After wgmma_wait(1) "
             "the wgmma of step - 1 is done: if ki > 0, arrive on consumed.at[(step - 1) % slots]. "
             "After the loop: wgmma_wait(0), and one more arrival.",

@@ -15,21 +15,26 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from course_lib.compiler import cache
 from course_lib.compiler import toolchain as cuda
+from course_lib.compiler.errors import ToolchainMissing
 from course_lib.compiler.listing import Instruction, matches, parse_ptx
 from course_lib.mojo import records, toolchain
 from course_lib.mojo.errors import MojoCompileError, from_compiler
 
 PROGRAM = "program.mojo"
+ANSWER = "answer"  # the module with the learner's program, in what tries it
+CPU = "cpu"  # in the place of an architecture
 ARCHITECTURES = ("sm_90a", "sm_100a")
 _TIMEOUT_S = 300
 _ENTRY = re.compile(r"\.visible\s+\.entry\s+(\w+)")
-_FORMAT = 1
+_FORMAT = 2
+NO_MODULES: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,11 +133,17 @@ def compile_program(source: str, *, arch: str = "sm_90a") -> Program:
       MojoCompileError: the program does not compile; it names the line of the program.
       MojoMissing: there is no compiler here, and the answer is not on the disk.
     """
-    return _program(compile_data(source, arch=arch))
+    data = compile_data(source, arch=arch)
+    if "refused" in data:
+        raise from_compiler(data["refused"], source=source, program=PROGRAM)
+    return Program(data["arch"], tuple(Kernel(**k) for k in data["kernels"]))
 
 
 def compile_data(source: str, *, arch: str) -> dict[str, Any]:
-    """What `compile_program` makes its answer of, as plain data for the disk."""
+    """What `compile_program` makes its answer of, as plain data for the disk.
+
+    Either the kernels, or what the compiler said when it refused the program.
+    """
     key = program_key(source, arch)
     stored = cache.load(key)
     if stored is None:
@@ -141,51 +152,103 @@ def compile_data(source: str, *, arch: str) -> dict[str, Any]:
     return json.loads(stored)
 
 
-def program_key(source: str, arch: str) -> str:
-    """Names a program, its architecture and the compiler that the course is written for."""
-    parts = (str(_FORMAT), toolchain.locked_version(), arch, source)
+def program_key(
+    source: str, arch: str, *, modules: Mapping[str, str] = NO_MODULES, defines: Sequence[str] = ()
+) -> str:
+    """Names a program, its architecture and the compiler that the course is written for.
+
+    Args:
+      source, arch: as for `compile_program`.
+      modules: the text of each module that it imports from beside itself, by name.
+      defines: what it is compiled with (`-D`).
+    """
+    parts = [str(_FORMAT), toolchain.locked_version(), arch, source, *defines]
+    parts += [part for name in sorted(modules) for part in (name, modules[name])]
     return "mojo-" + hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
-def build(source: str, target: Path, *, arch: str) -> None:
-    """Builds the program's executable, with its kernels for `arch` inside.
+def build(
+    source: str,
+    target: Path,
+    *,
+    arch: str,
+    modules: Mapping[str, str] = NO_MODULES,
+    defines: Sequence[str] = (),
+) -> None:
+    """Builds the program's executable, with its kernels for `arch` inside; none for "cpu".
 
-    It finds Mojo's runtime libraries where this process's Mojo has them.
+    It finds Mojo's runtime libraries where this process's Mojo has them. For `modules` and
+    `defines` see `program_key`.
 
     Raises:
       MojoCompileError: the program does not compile, or this machine has no linker (`cc`).
       MojoMissing: there is no compiler here.
     """
-    if shutil.which("cc") is None:
+    if not has_linker():
         raise MojoCompileError(
             "To build a program that runs, Mojo needs a linker, and this machine has no `cc` "
             "(Debian and Ubuntu: install gcc)."
         )
     with tempfile.TemporaryDirectory() as scratch:
-        _mojo(source, arch, Path(scratch), "-o", str(target.resolve()))
+        folder = Path(scratch)
+        write_modules(folder, modules)
+        flags = [f"-D{d}" for d in defines]
+        said = _mojo(source, arch, folder, *flags, "-o", str(target.resolve()))
+    if said is not None:
+        raise refusal(said, source, modules)
+
+
+def refusal(said: str, source: str, modules: Mapping[str, str]) -> MojoCompileError:
+    """The compiler's words on a program, or on the learner's part of it, the module `answer`."""
+    if f"{ANSWER}.mojo:" in said and ANSWER in modules:
+        return from_compiler(said, source=modules[ANSWER], program=f"{ANSWER}.mojo")
+    return from_compiler(said, source=source, program=PROGRAM)
+
+
+def write_modules(folder: Path, modules: Mapping[str, str]) -> None:
+    """Puts the modules' files into a folder, where a program in it finds them."""
+    for name, text in modules.items():
+        (folder / f"{name}.mojo").write_text(text, encoding="utf-8")
 
 
 def _recorded(source: str, arch: str) -> dict[str, Any] | None:
-    """The record's listing, where this machine has no Mojo to make one."""
-    if toolchain.is_installed():
+    """The record's listing, where this machine has no Mojo, or no ptxas, to make one."""
+    if toolchain.is_installed() and _has_ptxas():
         return None
     record = records.load(source)
     return record.compiled.get(arch) if record is not None else None
 
 
+def _has_ptxas() -> bool:
+    try:
+        cuda.find()
+    except ToolchainMissing:
+        return False
+    return True
+
+
 def _compile(source: str, arch: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        _mojo(source, arch, folder, "--emit=asm", "-o", str(folder / "program.s"))
+        said = _mojo(source, arch, folder, "--emit=asm", "-o", str(folder / "program.s"))
+        if said is not None:
+            return {"arch": arch, "refused": said}
         listings = sorted(folder.glob("*.ptx"))
         kernels = [_assemble(file, arch) for file in listings]
     return {"arch": arch, "kernels": sorted(kernels, key=lambda k: (k["name"], k["entry"]))}
 
 
-def _mojo(source: str, arch: str, folder: Path, *arguments: str) -> None:
+def has_linker() -> bool:
+    """Whether executables can be built here."""
+    return shutil.which("cc") is not None
+
+
+def _mojo(source: str, arch: str, folder: Path, *arguments: str) -> str | None:
+    """Compiles in a folder; what the compiler said if it refused the program, else None."""
     mojo = toolchain.find()
     (folder / PROGRAM).write_text(source, encoding="utf-8")
-    command = [str(mojo.program), "build", f"--target-accelerator={arch}", *arguments, PROGRAM]
+    target = [] if arch == CPU else [f"--target-accelerator={arch}"]
+    command = [str(mojo.program), "build", *target, *arguments, PROGRAM]
     try:
         done = subprocess.run(
             command,
@@ -200,8 +263,13 @@ def _mojo(source: str, arch: str, folder: Path, *arguments: str) -> None:
             f"The compiler was stopped after {_TIMEOUT_S} s. A `comptime for` over very many "
             "iterations makes a very long program."
         ) from None
-    if done.returncode:
-        raise from_compiler(done.stderr, source=source, program=PROGRAM)
+    if not done.returncode:
+        return None
+    said = done.stderr
+    # Neither where the program lay nor where Mojo does is the reader's business.
+    for place in (folder.resolve(), folder, mojo.program.parent):
+        said = said.replace(f"{place}{os.sep}", "")
+    return said
 
 
 def _assemble(file: Path, arch: str) -> dict[str, Any]:
@@ -240,7 +308,3 @@ def _resources(said: str) -> dict[str, int]:
         "spill_bytes": number(r"(\d+) bytes spill stores") + number(r"(\d+) bytes spill loads"),
         "smem_bytes": number(r"(\d+) bytes smem"),
     }
-
-
-def _program(data: Mapping[str, Any]) -> Program:
-    return Program(data["arch"], tuple(Kernel(**k) for k in data["kernels"]))

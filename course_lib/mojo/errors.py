@@ -49,6 +49,10 @@ class MojoRunError(MojoError):
     """A Mojo program failed, or was stopped, while it ran."""
 
 
+class MojoTimeout(MojoRunError):  # noqa: N818 - as Python's own
+    """A Mojo program did not end in time and was stopped."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Message:
     """One message of the compiler.

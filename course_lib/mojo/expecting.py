@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from course_lib.compiler import expectations
@@ -25,11 +25,16 @@ def unmet(program: Program, expected: Iterable[str]) -> list[str]:
     Raises:
       OptionError: a condition cannot be read.
     """
-    conditions = {}
+    conditions: dict[str, int | str] = {}
     for text in expected:
         match = _EXPECTATION.fullmatch(text)
         if match is None:
             raise OptionError(f'"{text}" cannot be read; write "ld.shared>=1" or "spill_bytes=0"')
         conditions[match[1]] = re.sub(r"^=(?!=)", "==", match[2])
+    return unmet_conditions(program, conditions)
+
+
+def unmet_conditions(program: Program, conditions: Mapping[str, int | str]) -> list[str]:
+    """As `unmet`, of conditions by what they are about: `{"ld.shared": ">=1"}`."""
     countable: Any = program  # counts and resources are what `expectations` asks of a `Compiled`
     return expectations(countable, conditions)

@@ -60,7 +60,9 @@ def _describe(error: BaseException) -> bytes:
 def _limit_memory(memory_bytes: int) -> None:
     import resource
 
-    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+    _, most = resource.getrlimit(resource.RLIMIT_AS)  # no process may raise its own limit
+    limit = memory_bytes if most == resource.RLIM_INFINITY else min(memory_bytes, most)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
 def _end_with_parent(parent: int) -> None:

@@ -40,6 +40,13 @@ def test_a_name_of_an_earlier_cell_is_known(tmp_path: Path) -> None:
     assert "undefined" in complaint
 
 
+def test_a_name_that_a_mojo_cell_makes_is_known(tmp_path: Path) -> None:
+    program = tiny.code("mojo", "%%mojo_cpu --as sums\ndef main():\n    print(1)")
+    cells = program, tiny.code("look", "print(sums, undefined)")
+    [complaint] = lint(chapter(tmp_path, *cells))
+    assert "`undefined`" in complaint
+
+
 def test_a_cell_that_is_laid_out_otherwise_is_a_complaint(tmp_path: Path) -> None:
     [complaint] = lint(chapter(tmp_path, tiny.code("cramped", CRAMPED)))
     assert "cell cramped: `make format` would lay it out differently" in complaint

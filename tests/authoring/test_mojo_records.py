@@ -5,13 +5,16 @@ import stat
 
 import pytest
 
-from course_lib.authoring import mojo_records
-from course_lib.authoring.source import Course
-from course_lib.mojo import compiling, records
+from course_lib.authoring import closure, mojo_records
+from course_lib.authoring.source import Course, read_chapter
+from course_lib.mojo import Output, compiling, records, running
 from course_lib.mojo.records import Record
 
+NAMES = ("three", "refused", "on-the-cpu")
 HEAD = "---\njupytext: {text_representation: {extension: .md, format_name: myst}}\n---\n"
 PROGRAM = "def main():\n    print(3)\n"
+REFUSED = "def main():\n    print(x)\n"
+ON_CPU = "def main():\n    print(4)\n"
 CHAPTER = f"""{HEAD}
 +++ {{"id": "title"}}
 
@@ -24,10 +27,16 @@ CHAPTER = f"""{HEAD}
 {PROGRAM}```
 
 ```{{code-cell}} ipython3
-:id: only-compiled
+:id: refused
+:tags: [given, break-it]
+%%mojo_gpu --wrong
+{REFUSED}```
+
+```{{code-cell}} ipython3
+:id: on-the-cpu
 :tags: [given]
-%%mojo_gpu --no-run
-{PROGRAM}```
+%%mojo_cpu --as few
+{ON_CPU}```
 
 ```{{code-cell}} ipython3
 :id: python
@@ -49,23 +58,40 @@ def chapter(tmp_path, monkeypatch):
     monkeypatch.setattr(records, "FOLDER", folder)
     for function in (records.load, records.store):
         monkeypatch.setattr(function, "__kwdefaults__", {"folder": folder})
+    ran = Output("4\n", "CPU")
+    monkeypatch.setattr(running, "run_on_cpu", lambda source: ran)
     made = {"arch": "sm_90a", "kernels": []}
     monkeypatch.setattr(compiling, "compile_data", lambda source, *, arch: {**made, "arch": arch})
     return folder
 
 
-def test_the_programs_that_run_are_found_with_their_names(chapter):
-    [(name, source)] = mojo_records.programs()
-    assert name == "20_threads/three"
-    assert source.strip() == PROGRAM.strip()
+def test_the_programs_are_found_with_their_names_and_with_what_becomes_of_them(chapter):
+    three, refused, few = mojo_records.programs()
+    assert [c.name for c in (three, refused, few)] == [f"20_threads/{n}" for n in NAMES]
+    assert three.source.strip() == PROGRAM.strip()
+    assert (three.on_gpu, three.wrong, three.on_cpu) == (True, False, False)
+    assert (refused.on_gpu, refused.wrong, refused.on_cpu) == (False, True, False)
+    assert (few.on_gpu, few.wrong, few.on_cpu) == (False, False, True)
 
 
-def test_what_has_no_record_is_compiled_once_and_a_stale_record_goes(chapter):
+def test_what_has_no_record_is_made_once_and_a_stale_record_goes(chapter):
     records.store("another program", Record("20_threads/old", {}))
-    assert mojo_records.compile_all() == ["20_threads/three"]
-    assert [f.stem.split(".")[0] for f in chapter.iterdir()] == [records.digest(PROGRAM)]
+    assert mojo_records.compile_all() == [f"20_threads/{n}" for n in NAMES]
+    wanted = {records.digest(text) for text in (PROGRAM, REFUSED, ON_CPU)}
+    assert {f.stem.split(".")[0] for f in chapter.iterdir()} == wanted
     assert set(records.load(PROGRAM).compiled) == set(compiling.ARCHITECTURES)
+    assert (records.load(ON_CPU).output, records.load(ON_CPU).device) == ("4\n", "CPU")
     assert mojo_records.compile_all() == []
+
+
+def test_a_chapter_depends_on_its_own_records_only(chapter):
+    """A record of another chapter's must not make its notebooks stale."""
+    (source,) = mojo_records.Course().sources()
+    before = closure.digest(read_chapter(source), Course().library)
+    records.store("another program", Record("21_tiles/x", {}, output="1"))
+    assert closure.digest(read_chapter(source), Course().library) == before
+    records.store(PROGRAM, Record("20_threads/three", {}, output="3\n"))
+    assert closure.digest(read_chapter(source), Course().library) != before
 
 
 def _prebuilt(folder, script):

@@ -218,3 +218,11 @@ def test_without_a_compiler_the_recording_is_shown(no_compiler):
         dump("SASS_CTRL", debugging.double, spec(512))
     with pytest.raises(ToolchainMissing):
         dump("SASS_CTRL", lambda x: debugging.double(x), VECTOR)
+
+
+def test_a_compiler_that_finds_no_nvdisasm_shows_the_recording(monkeypatch):
+    monkeypatch.setattr(dumps, "_ask", lambda *_: "\n")
+    monkeypatch.setattr(dumps.cache, "load", lambda key: None)
+    assert "LDG" in dump("SASS_CTRL", debugging.double, VECTOR)
+    with pytest.raises(ToolchainMissing, match="nvdisasm"):
+        dump("SASS_CTRL", debugging.double, spec(512))

@@ -88,7 +88,7 @@ def test_a_short_verdict_is_whole():
 
 def test_a_rule_without_a_fault_of_its_own_goes_by_its_title():
     assert fault_of(finding("illegal-mma")) == "illegal-mma"
-    title = "an MMA of a shape or dtype that the tensor core does not have"
+    title = "an MMA that the tensor core does not have: shape, dtype or layout"
     assert str(Verdict("a.b", "illegal-mma")).startswith(f"a.b: {title}.")
     assert str(Verdict("a.b", "some-new-rule")).startswith("a.b: some new rule.")
 

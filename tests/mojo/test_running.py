@@ -6,7 +6,16 @@ import time
 import pytest
 
 from course_lib import runtime
-from course_lib.mojo import MojoRunError, compiling, records, run_program, running
+from course_lib.mojo import (
+    MojoCompileError,
+    MojoMissing,
+    MojoRunError,
+    compiling,
+    records,
+    run_on_cpu,
+    run_program,
+    running,
+)
 from course_lib.mojo.records import Record
 
 SOURCE = "def main():\n    pass  # a program of the tests\n"
@@ -78,3 +87,39 @@ def test_without_a_gpu_the_record_is_shown_as_one(no_card, tmp_path, monkeypatch
 
 def test_a_program_without_a_record_gives_nothing(no_card):
     assert run_program(SOURCE) is None
+
+
+def test_a_program_for_the_cpu_is_built_once(no_card):
+    source = "def main() raises:\n    print(5 * 5)  # of the tests\n"
+    assert run_on_cpu(source).text == "25\n"
+    began = time.monotonic()
+    assert run_on_cpu(source).text == "25\n"
+    assert time.monotonic() - began < 2 or not compiling.has_linker()
+
+
+def test_a_program_for_the_cpu_that_fails_says_what_it_printed(no_card):
+    source = 'def main() raises:\n    print("begun")\n    raise Error("too far")\n'
+    with pytest.raises(MojoRunError, match=r"begun(.|\n)*too far"):
+        run_on_cpu(source)
+
+
+def test_a_program_for_the_cpu_that_does_not_compile_names_the_line(no_card):
+    with pytest.raises(MojoCompileError, match="Line 2 does not compile"):
+        run_on_cpu("def main() raises:\n    print(nothing_of_that_name)\n")
+
+
+def test_without_a_linker_it_is_compiled_and_run_at_once(no_card, monkeypatch):
+    monkeypatch.setattr(compiling, "has_linker", lambda: False)
+    assert run_on_cpu("def main() raises:\n    print(6)\n").text == "6\n"
+    with pytest.raises(MojoCompileError, match="Line 2 does not compile"):
+        run_on_cpu("def main() raises:\n    print(nothing_of_this_name)\n")
+
+
+def test_without_mojo_the_cpu_s_record_is_shown(no_card, tmp_path, monkeypatch):
+    monkeypatch.setenv("COURSE_MOJO", str(tmp_path / "none"))
+    with pytest.raises(MojoMissing, match="make mojo"):
+        run_on_cpu(SOURCE)
+    record = Record("20/x", {}, output="7\n", device="CPU", date="2026-11-30")
+    records.store(SOURCE, record, folder=tmp_path)
+    monkeypatch.setattr(records.load, "__kwdefaults__", {"folder": tmp_path})
+    assert run_on_cpu(SOURCE).origin == "[record: CPU, 2026-11-30]"

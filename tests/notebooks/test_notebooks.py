@@ -22,7 +22,8 @@ CHAPTERS = [path.stem for path in COURSE.sources()]
 LISTED = tomllib.loads((Path(__file__).parent / "uncompared.toml").read_text())["cell"]
 STUB = re.compile(
     r"^(?P<indent> +)# Your code here \(about \d+ lines?\)\.\n"
-    r'(?P=indent)raise NotImplementedError\("not done yet"\)\n',
+    r"(?P=indent)(raise NotImplementedError\(|comptime assert False, )"
+    r'"not done yet"\)?\n',
     re.MULTILINE,
 )
 OUTCOME = re.compile(r"^Prediction ([\w-]+)(?:, (\w+))?: the run gives (.*)\.$", re.MULTILINE)

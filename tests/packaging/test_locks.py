@@ -63,6 +63,12 @@ def test_the_developers_lock_satisfies_pyproject() -> None:
     assert _unmet(group("dev"), ROOT / "requirements-dev.lock") == []
 
 
+def test_the_instructors_lock_satisfies_pyproject() -> None:
+    extra = PYPROJECT["project"]["optional-dependencies"]["grading"]
+    assert group("grading") == extra
+    assert _unmet(extra, ROOT / "requirements-grading.lock") == []
+
+
 def test_a_requirement_that_a_lock_does_not_meet_is_noticed() -> None:
     lock = ROOT / "requirements.lock"
     assert _unmet(["numpy>=999", "no-such-package"], lock) == [
@@ -72,7 +78,13 @@ def test_a_requirement_that_a_lock_does_not_meet_is_noticed() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["requirements-cuda12.lock", "requirements-dev.lock", "requirements-jax-oldest.lock"]
+    "name",
+    [
+        "requirements-cuda12.lock",
+        "requirements-dev.lock",
+        "requirements-grading.lock",
+        "requirements-jax-oldest.lock",
+    ],
 )
 def test_locks_that_share_an_environment_or_a_test_agree(name: str) -> None:
     base, other = pins(ROOT / "requirements.lock"), pins(ROOT / name)

@@ -50,6 +50,11 @@ def one_more(a, b, *, slots, unfinished):
     return _pipelined(a, b, slots, delays=(unfinished + 1,) * 2, wait=unfinished)
 
 
+def a_slot_for_each_unfinished(a, b, *, slots, unfinished):
+    """Adds slots where it should keep them; a case's SMEM has no room for one more."""
+    return _pipelined(a, b, slots + unfinished, delays=(unfinished,) * 2, wait=unfinished)
+
+
 def a_step_too_few(a, b, *, slots, unfinished):
     """The last tiles of K are missing."""
     return _pipelined(a, b, slots, delays=(unfinished,) * 2, wait=unfinished, steps=-1)
@@ -66,6 +71,9 @@ WRONG = {
     "one of two": Wrong(one_of_two, "mma-operand-overwritten", ("pipeline_input_1",)),
     "always one": Wrong(always_one, "exception", ("max_concurrent_steps",)),
     "one more": Wrong(one_more, "exception", ("max_concurrent_steps",)),
+    "a slot for each unfinished": Wrong(
+        a_slot_for_each_unfinished, "too-much-smem", ("slots=5", "pipeline_input_0")
+    ),
     "a step too few": Wrong(a_step_too_few, "value", ("[0, 0]",)),
     "tiles of B along N": Wrong(tiles_of_b_along_n, "value", ("[0, 0]",)),
 }

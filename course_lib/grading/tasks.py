@@ -1,0 +1,336 @@
+"""Grades one student: the work that a batch hands to a process, here or on a cluster.
+
+A `Task` is plain data and can travel anywhere; so can the `StudentRecord` that comes of it.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import datetime
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import nbformat
+from nbformat import NotebookNode
+
+from course_lib.authoring import canonical
+from course_lib.grading import feedback, flags, merging, validation
+from course_lib.grading.intake import Paper, Student, attempt_date
+from course_lib.grading.model import ExerciseMark, Late, Problem, Rubric
+from course_lib.grading.records import ChapterRecord, ExerciseRecord, StudentRecord
+from course_lib.grading.release import Release
+from course_lib.grading.sandbox import Sandbox
+from course_lib.grading.skeletons import exercises_of
+
+VERSION = 1  # of what a grade is made of: another number grades everybody anew
+NOTHING = "Nothing was handed in for this chapter."
+NO_NOTEBOOK = "What was handed in for this chapter is no notebook that can be read."
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """How a batch is graded.
+
+    Attributes:
+      unsafe: whether students' code runs without a sandbox.
+      run: whether the notebooks are run for feedback, too.
+      exercises: only these, if any are named.
+      run_s: after how many seconds a notebook's run is stopped.
+    """
+
+    unsafe: bool = False
+    run: bool = True
+    exercises: tuple[str, ...] = ()
+    run_s: int = 600
+
+
+@dataclasses.dataclass(frozen=True)
+class Sheet:
+    """A notebook on its way to be graded: as `intake.Paper`, with its bytes in it.
+
+    Attributes:
+      place: where it was.
+      data: its bytes in base 64; "" where it is too large.
+      size: how many they are.
+      received: when it came in, ISO 8601, or "".
+    """
+
+    place: str
+    data: str
+    size: int
+    received: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """One student's work, and what it takes to grade it.
+
+    Attributes:
+      student, lms_id, problems: as in `Student`.
+      key: the digest of this work and of all that its marks depend on.
+      sheets: the notebooks.
+      release: as `packed` makes it.
+      options: how it is graded.
+    """
+
+    student: str
+    key: str
+    sheets: tuple[Sheet, ...]
+    release: Mapping[str, Any]
+    options: Options
+    lms_id: str = ""
+    problems: tuple[Problem, ...] = ()
+
+
+def task_for(student: Student, release: Release, options: Options) -> Task:
+    """The task of grading a student."""
+    return Task(
+        student=student.name,
+        key=key_of(student, release, options),
+        sheets=tuple(map(_sheet, student.papers)),
+        release=packed(release),
+        options=options,
+        lms_id=student.lms_id,
+        problems=student.problems,
+    )
+
+
+def key_of(student: Student, release: Release, options: Options) -> str:
+    """The digest of a student's work, the release, and the options that matter to marks."""
+    work = [[p.place, p.digest, _when(p)] for p in student.papers]
+    said = [[p.kind, p.sentence] for p in student.problems]
+    how = [options.unsafe, options.run, options.run_s]
+    parts = json.dumps([VERSION, student.name, work, said, how])
+    return canonical.digest_of(
+        parts, dataclasses.replace(release, rubric=_timeless(release.rubric)).digest()
+    )
+
+
+def _timeless(rubric: Rubric) -> Rubric:
+    """A rubric without its penalties for late work, which are taken off in the reports."""
+    return dataclasses.replace(rubric, late=Late())
+
+
+def _sheet(paper: Paper) -> Sheet:
+    data = base64.b64encode(paper.file.read_bytes()).decode() if paper.file else ""
+    return Sheet(paper.place, data, paper.size, _when(paper))
+
+
+def _when(paper: Paper) -> str:
+    """A paper's date; the one that a platform wrote into its name goes before the file's."""
+    date = attempt_date(paper.place) or paper.received
+    return date.astimezone(datetime.UTC).isoformat(timespec="seconds") if date else ""
+
+
+def packed(release: Release) -> dict[str, Any]:
+    """A release as plain data."""
+    rubric = _timeless(release.rubric)
+    plain = {f.name: getattr(rubric, f.name) for f in dataclasses.fields(Rubric)}
+    plain |= {
+        "points": dict(rubric.points),
+        "around": {k: list(v) for k, v in rubric.around.items()},
+    }
+    del plain["late"]
+    return {
+        "chapters": list(release.chapters),
+        "skeletons": {c: canonical.to_text(release.skeletons[c]) for c in release.chapters},
+        "variants": dict(release.variants),
+        "secret": release.secret,
+        "rubric": plain,
+    }
+
+
+def unpacked(data: Mapping[str, Any]) -> Release:
+    """What `packed` packed."""
+    around = {k: tuple(v) for k, v in data["rubric"]["around"].items()}
+    return Release(
+        chapters=tuple(data["chapters"]),
+        skeletons={c: nbformat.reads(t, nbformat.NO_CONVERT) for c, t in data["skeletons"].items()},
+        variants=data["variants"],
+        secret=data["secret"],
+        rubric=Rubric(**{**data["rubric"], "around": around}),
+    )
+
+
+def grade(task: Task, sandbox: Sandbox) -> StudentRecord:
+    """Grades one student."""
+    release = unpacked(task.release)
+    chosen, problems = _by_chapter(task, release)
+    chapters = [
+        _graded(task, release, chapter, chosen.get(chapter), problems.get(chapter, []), sandbox)
+        for chapter in release.chapters
+        if not task.options.exercises
+        or set(task.options.exercises) & set(exercises_of(release.skeletons[chapter]))
+    ]
+    return StudentRecord(
+        student=task.student,
+        key=task.key,
+        chapters=tuple(chapters),
+        problems=(*task.problems, *problems.get("", [])),
+        lms_id=task.lms_id,
+        unsafe=sandbox.unsafe,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Candidate:
+    sheet: Sheet
+    notebook: NotebookNode | None
+    problems: tuple[Problem, ...]
+
+
+def _by_chapter(
+    task: Task, release: Release
+) -> tuple[dict[str, _Candidate], dict[str, list[Problem]]]:
+    """The notebook that counts for each chapter, and what there is to say ("" for no chapter)."""
+    found: dict[str, list[_Candidate]] = {}
+    problems: dict[str, list[Problem]] = {}
+    for sheet in task.sheets:
+        candidate = _read(sheet)
+        chapter = chapter_of(candidate.notebook, sheet.place, release)
+        if chapter:
+            found.setdefault(chapter, []).append(candidate)
+            continue
+        name = sheet.place.rsplit("/", 1)[-1]
+        problems.setdefault("", []).extend(
+            dataclasses.replace(p, sentence=f"{name}: {p.sentence}") for p in candidate.problems
+        )
+        if candidate.notebook is not None:
+            sentence = f"{name} is none of the chapters that were given out."
+            problems[""] = [*problems.get("", []), Problem("other-notebook", sentence)]
+    chosen = {}
+    for chapter, candidates in found.items():
+        chosen[chapter] = max(candidates, key=_rank)
+        if len(candidates) > 1:
+            taken = chosen[chapter].sheet.place.rsplit("/", 1)[-1]
+            sentence = f"{len(candidates)} notebooks of this chapter; the newest counts, {taken}."
+            problems.setdefault(chapter, []).append(Problem("several", sentence))
+    return chosen, problems
+
+
+def _rank(candidate: _Candidate) -> tuple[bool, str, str]:
+    return candidate.notebook is not None, candidate.sheet.received, candidate.sheet.place
+
+
+def _read(sheet: Sheet) -> _Candidate:
+    if not sheet.data and sheet.size:
+        return _Candidate(sheet, None, (validation.too_large(sheet.size),))
+    notebook, problems = validation.read(base64.b64decode(sheet.data))
+    return _Candidate(sheet, notebook, problems)
+
+
+def chapter_of(notebook: NotebookNode | None, place: str, release: Release) -> str:
+    """Which of a release's chapters a notebook is, by its cells, else by its name; "" for none."""
+    if notebook is not None:
+        mine = {c.id for c in notebook.cells if c.id}
+        shared = {c: len(mine & _own_ids(release, c)) for c in release.chapters}
+        best = max(shared, key=lambda c: shared[c], default="")
+        if best and shared[best] >= 3:
+            return best
+    names = [c for c in release.chapters if c in place or c[3:] in place]
+    if not names:
+        names = [c for c in release.chapters if f"{c[:2]}." in place.rsplit("/", 1)[-1]]
+    if not names and notebook is not None:
+        names = [c for c in release.chapters if _looks_like(notebook, release.skeletons[c])]
+    return names[0] if names else ""
+
+
+def _own_ids(release: Release, chapter: str) -> set[str]:
+    """The ids that no other chapter has: "title" and "setup" are everywhere."""
+    others = {c.id for o in release.chapters if o != chapter for c in release.skeletons[o].cells}
+    common = {"title", "setup", "setup-intro", "recap", "reference", "compiler"}
+    return {c.id for c in release.skeletons[chapter].cells} - others - common
+
+
+def _looks_like(notebook: NotebookNode, skeleton: NotebookNode) -> bool:
+    """Whether two or more of a chapter's code cells are in a notebook, word for word."""
+    given = {c.source.strip() for c in skeleton.cells if c.cell_type == "code"}
+    return len(given & {c.source.strip() for c in notebook.cells}) >= 2
+
+
+def _graded(
+    task: Task,
+    release: Release,
+    chapter: str,
+    chosen: _Candidate | None,
+    said: Sequence[Problem],
+    sandbox: Sandbox,
+) -> ChapterRecord:
+    if chosen is None or chosen.notebook is None:
+        problems = (*said, *(chosen.problems if chosen else ()))
+        words = NO_NOTEBOOK if chosen else NOTHING
+        sheet = chosen.sheet if chosen else None
+        return _without(release, chapter, words, problems, sheet)
+    skeleton = release.skeletons[chapter]
+    problems = (*said, *chosen.problems)
+    work = merging.merge(task.student, chapter, skeleton, chosen.notebook, problems)
+    run = None
+    if task.options.run and not task.options.exercises:
+        limits = dataclasses.replace(feedback.RUN_LIMITS, wall_s=task.options.run_s)
+        run = feedback.run(work.notebook, sandbox, limits=limits)
+    marks = _marks(work.merged, release, task.options, sandbox)
+    sources = {c.exercise: c.source for c in work.merged.cells if c.exercise}
+    return ChapterRecord(
+        chapter=chapter,
+        answers=tuple(ExerciseRecord.of_mark(m, sources.get(m.exercise, "")) for m in marks),
+        run=run,
+        problems=work.merged.problems,
+        flags=(*work.merged.flags, *_flags(work, run, skeleton)),
+        received=chosen.sheet.received,
+        file=chosen.sheet.place.rsplit("/", 1)[-1],
+    )
+
+
+def _marks(
+    merged: merging.Merged, release: Release, options: Options, sandbox: Sandbox
+) -> Sequence[ExerciseMark]:
+    from course_lib.grading.marking import mark_submission
+
+    wanted = exercises_of(release.skeletons[merged.chapter])
+    if options.exercises:
+        wanted = tuple(e for e in wanted if e in options.exercises)
+    return mark_submission(
+        merged,
+        release.rubric,
+        seed=release.marking_seed,
+        sandbox=sandbox,
+        exercises=list(wanted),
+        variants=release.variants,
+    )
+
+
+def _flags(work: merging.Work, run: feedback.Run | None, skeleton: NotebookNode) -> tuple[str, ...]:
+    checks = [c.id for c in skeleton.cells if "check" in c.metadata.get("tags", ())]
+    differing = flags.differing_outputs(work.outputs, run.texts, checks) if run else ()
+    return (*flags.introspection(work.merged), *differing)
+
+
+def _without(
+    release: Release,
+    chapter: str,
+    words: str,
+    problems: Sequence[Problem],
+    sheet: Sheet | None,
+) -> ChapterRecord:
+    """The record of a chapter of which there is no notebook."""
+    answers = [
+        ExerciseRecord(e, 0.0, release.rubric.of(e), "not-done", "not-done", (words,))
+        for e in exercises_of(release.skeletons[chapter])
+    ]
+    return ChapterRecord(
+        chapter=chapter,
+        answers=tuple(answers),
+        problems=tuple(problems),
+        received=sheet.received if sheet else "",
+        file=sheet.place.rsplit("/", 1)[-1] if sheet else "",
+    )
+
+
+def failed(task: Task, why: str) -> StudentRecord:
+    """The record of a student whom the grader itself could not grade."""
+    return StudentRecord(task.student, task.key, (), task.problems, task.lms_id, failed=why)
+
+
+Grade = Callable[[Task], StudentRecord]

@@ -1,0 +1,358 @@
+# ruff: noqa: E501
+"""The walls of the sandbox, attacked."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from course_lib.grading import course_copy, sandbox, walls
+from course_lib.grading.sandbox import Limits, NoSandbox, Outcome, Sandbox
+from course_lib.grading.sandbox_inside import HEAD
+from tests.grading.answers import box
+
+pytestmark = pytest.mark.needs("bubblewrap")
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def attack(code: str, *, course: str = "", keep: tuple[str, ...] = (), **limits: float) -> Outcome:
+    """What comes of a piece of Python in the sandbox."""
+    return box().run(
+        ["python", "-c", code], course=course, keep=keep,
+        limits=Limits(**{"wall_s": 20, "cpu_s": 20, **limits}),  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def test_a_harmless_command_does_what_it_should():
+    code = "print(open('in/x.txt').read()); open('out.json', 'w').write('{}')"
+    out = box().run(
+        ["python", "-c", code], inputs={"in/x.txt": b"hello"}, keep=("*.json",), course=""
+    )
+    assert (out.rc, out.stdout, out.stderr, out.killed_for) == (0, "hello\n", "", "")
+    assert out.files == {"out.json": b"{}"}
+
+
+def test_it_runs_as_nobody_in_particular_and_alone():
+    said = attack("import os; print(os.getuid(), os.getpid(), os.listdir('/proc'))").stdout
+    uid, pid, rest = said.split(maxsplit=2)
+    assert int(uid) != 0
+    assert int(pid) < 20
+    assert sum(p.strip(" ',[]\n").isdigit() for p in rest.split()) < 8
+
+
+SECRETS = [
+    ROOT / "solutions", ROOT / "tests" / "wrong_answers", ROOT / "course_lib", ROOT / ".git",
+    ROOT / "notebooks", Path("/etc/shadow"), Path("/root/.ssh"), Path("/home"), Path("/var"),
+]  # fmt: skip
+
+
+def test_none_of_the_hosts_files_can_be_read():
+    code = f"""
+import os
+for path in {[str(p) for p in SECRETS]}:
+    if os.path.exists(path) and (os.path.isfile(path) or os.listdir(path)):
+        print("found", path)
+for folder, _, files in os.walk("/"):
+    if folder.startswith(("/proc", "/sys")):
+        continue
+    for name in files:
+        if name.endswith(("_start_here.md", "_start_here.ipynb")) or name == "hand_off.py":
+            print("found", folder, name)
+"""
+    assert attack(code).stdout == ""
+
+
+def test_the_walk_would_find_them_outside():
+    assert [p for p in SECRETS if p.exists()][:2] == SECRETS[:2]
+
+
+def test_the_sealed_course_has_neither_exercises_nor_references_nor_grading():
+    code = """
+import os
+home = "/sandbox/course/course_lib/"
+print(sorted(os.listdir(home + "exercises")), os.listdir(home + "grading"))
+text = open(home + "kernels/wgmma_pipelining.py").read()
+start = text.index("def roofline_reference")
+print("holds no references" in text[start:start + 400])
+print(sum("def _product" in open(os.path.join(f, n)).read() for f, _, ns in os.walk(home) for n in ns if n.endswith(".py")))
+"""
+    out = attack(code, course="sealed")
+    exercises, answer = out.stdout.split("\n", 1)
+    assert "start_here.py" not in exercises
+    assert "judging.py" in exercises
+    assert "marking.py" not in exercises
+    assert answer.split()[0] == "True"
+
+
+def test_references_lose_their_bodies_and_nothing_moves():
+    text = (
+        "def a_reference(x):\n    '''Doc.'''\n    y = x\n    return y\n\n\ndef b():\n    return 1\n"
+    )
+    sealed = course_copy.without_references(text)
+    assert sealed.count("\n") == text.count("\n")
+    names: dict[str, object] = {}
+    exec(sealed, names)
+    assert names["b"]() == 1  # type: ignore[operator]
+    with pytest.raises(RuntimeError, match="no references"):
+        names["a_reference"](1)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    "path", ["/x", "/dev/x", "/usr/x", "/sandbox/course/x", "/sandbox/x", f"{Path.home()}/x"]
+)
+def test_nothing_can_be_written_but_in_two_folders(path):
+    out = attack(f"open({path!r}, 'w').write('x')")
+    assert out.rc == 1
+    assert "Error" in out.stderr
+
+
+def test_what_is_written_beside_the_report_stays_inside(tmp_path):
+    target = tmp_path / "grades.csv"
+    target.write_text("right\n")
+    os.chmod(tmp_path, 0o777)
+    os.chmod(target, 0o666)
+    attack(
+        f"import os; os.makedirs({str(tmp_path)!r}, exist_ok=True); open({str(target)!r}, 'w').write('me,100')"
+    )
+    assert target.read_text() == "right\n"
+
+
+def test_there_is_no_network():
+    server = socket.create_server(("127.0.0.1", 0))
+    port = server.getsockname()[1]
+    server.settimeout(3)
+    code = f"""
+import socket
+for address in [("127.0.0.1", {port}), ("1.1.1.1", 53), ("10.0.0.1", 80)]:
+    try:
+        socket.create_connection(address, 2)
+        print("reached", address)
+    except OSError as error:
+        print("no")
+try:
+    print("resolved", socket.getaddrinfo("localhost.localdomain.example", 80))
+except OSError:
+    print("no")
+"""
+    assert attack(code).stdout == "no\n" * 4
+    with pytest.raises(TimeoutError):
+        server.accept()
+    server.close()
+
+
+def test_neither_the_parent_nor_anybody_else_can_be_killed():
+    victim = psutil.Process()
+    code = f"""
+import os, signal
+for pid in [{victim.pid}, os.getppid(), -1, 1]:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except OSError as error:
+        print(type(error).__name__)
+"""
+    attack(code)
+    assert victim.is_running()
+
+
+def test_a_fork_bomb_ends_and_leaves_nothing():
+    code = """
+import os
+while True:
+    try:
+        os.fork()
+    except OSError:
+        pass
+"""
+    out = attack(code, processes=40, wall_s=3)
+    assert out.killed_for in ("time", "")
+    assert not [
+        p
+        for p in psutil.process_iter(["cmdline"])
+        if "os.fork()" in " ".join(p.info["cmdline"] or ())
+    ]
+
+
+def test_a_child_that_outlives_its_parent_does_not():
+    code = """
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        marker = "left-behind-on-purpose"
+        time.sleep(300)
+"""
+    out = attack(code)
+    assert out.rc == 0
+    assert out.seconds < 15
+    time.sleep(0.2)
+    left = [
+        p
+        for p in psutil.process_iter(["cmdline"])
+        if "left-behind-on-purpose" in " ".join(p.info["cmdline"] or ())
+    ]
+    assert left == []
+
+
+def test_more_memory_than_allowed_is_not_to_be_had():
+    code = "x = [bytearray(1 << 26) for _ in range(100)]"
+    out = attack(code, memory_bytes=1 << 30)
+    assert out.rc != 0
+
+
+@pytest.mark.slow
+def test_nor_by_many_processes_together():
+    code = """
+import os, time
+for _ in range(8):
+    if os.fork() == 0:
+        x = bytearray(300 << 20)
+        for i in range(0, len(x), 4096):
+            x[i] = 1
+        time.sleep(60)
+time.sleep(60)
+"""
+    out = attack(code, memory_bytes=1 << 30, wall_s=60)
+    assert out.killed_for == "memory"
+    assert out.seconds < 60
+
+
+@pytest.mark.parametrize("folder", [".", "/tmp", "/dev/shm"])
+def test_the_disk_cannot_be_filled(folder):
+    code = f"""
+written = 0
+try:
+    for number in range(100):
+        with open(f"{folder}/{{number}}", "wb") as file:
+            written += file.write(bytes(1 << 20))
+except OSError:
+    pass
+print(written >> 20)
+"""
+    assert int(attack(code, disk_bytes=16 << 20).stdout) <= 16
+
+
+def test_nor_by_one_large_file():
+    out = attack("open('x', 'wb').truncate(1 << 40)", file_bytes=1 << 20)
+    assert out.rc != 0
+
+
+def test_endless_output_is_cut_off_and_stopped():
+    out = attack("while True: print('x' * 10_000)", output_bytes=10_000)
+    assert len(out.stdout) == 10_000
+    assert out.killed_for == "output"
+
+
+@pytest.mark.parametrize("code", ["while True: pass", "import time; time.sleep(1000)"])
+def test_what_never_ends_is_stopped(code):
+    out = attack(code, wall_s=1.5)
+    assert out.timed_out
+    assert out.killed_for == "time"
+    assert out.seconds < 12
+
+
+def test_what_takes_too_much_processor_time_is_stopped():
+    out = attack("while True: pass", cpu_s=1, wall_s=30)
+    assert out.rc in (-9, 137, -24, 152)
+
+
+def test_links_do_not_come_back():
+    code = """
+import os
+os.symlink("/etc/passwd", "a.json")
+os.symlink("/proc/1/environ", "b.json")
+os.symlink("..", "up")
+os.mkfifo("c.json")
+os.mkdir("d.json")
+os.link("real.json", "e.json") if os.path.exists("real.json") else None
+open("f.json", "w").write("f")
+"""
+    assert attack(code, keep=("*.json", "up/*")).files == {"f.json": b"f"}
+
+
+def test_names_that_lead_elsewhere_and_sizes_that_lie_are_dropped():
+    def record(name: bytes, content: bytes, size: int | None = None) -> bytes:
+        return HEAD.pack(len(name), len(content) if size is None else size) + name + content
+
+    limits = Limits()
+    stream = (
+        record(b"", b"0")
+        + record(b"../x", b"1")
+        + record(b"/etc/x", b"2")
+        + record(b"a/../b", b"3")
+    )
+    status, files = sandbox.unpack(
+        stream + record(b"ok", b"4") + record(b"big", b"5", 1 << 40), limits
+    )
+    assert (status, files) == (0, {"ok": b"4"})
+    assert sandbox.unpack(b"\xff" * 1000, limits) == (None, {})
+    assert sandbox.unpack(record(b"", b"rubbish"), limits) == (None, {})
+
+
+def test_the_environment_of_the_host_is_not_seen(monkeypatch):
+    monkeypatch.setenv("A_SECRET_TOKEN", "hunter2")
+    out = attack("import os; print(dict(os.environ)); print(open('/proc/self/environ').read())")
+    assert "hunter2" not in out.stdout
+
+
+def test_it_cannot_make_a_namespace_of_its_own():
+    code = "import os\ntry:\n    os.unshare(os.CLONE_NEWUSER)\n    print('made')\nexcept OSError:\n    print('no')"
+    assert attack(code).stdout == "no\n"
+
+
+def test_two_at_once_do_not_see_each_other():
+    outs: list[Outcome] = []
+    code = "import os, time; open('/tmp/mine', 'w').write('x'); time.sleep(1); print(sorted(os.listdir('/tmp')))"
+    threads = [threading.Thread(target=lambda: outs.append(attack(code))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [o.stdout for o in outs] == ["['home', 'mine']\n"] * 2
+
+
+def test_a_sandbox_travels_to_other_processes():
+    assert pickle.loads(pickle.dumps(box())) == box()
+
+
+def test_without_the_programs_it_says_how_to_get_them(monkeypatch):
+    monkeypatch.setattr(walls.shutil, "which", lambda name: None)
+    with pytest.raises(NoSandbox, match="apt install bubblewrap") as error:
+        Sandbox.probe()
+    assert "--unsafe-no-sandbox" in str(error.value)
+
+
+def test_where_it_does_not_start_it_says_why(monkeypatch):
+    failed = Outcome(1, "", "bwrap: No permissions to create new namespace\n")
+    monkeypatch.setattr(Sandbox, "run", lambda *a, **k: failed)
+    with pytest.raises(NoSandbox, match="No permissions to create new namespace") as error:
+        Sandbox.probe()
+    assert "sysctl" in str(error.value)
+
+
+def test_without_a_sandbox_time_and_files_are_limited_all_the_same():
+    open_box = Sandbox.probe(unsafe=True)
+    assert open_box.unsafe
+    out = open_box.run(
+        ["python", "-c", "open('a.json', 'w').write('1'); import time; time.sleep(100)"],
+        keep=("*.json",), limits=Limits(wall_s=1), course="",
+    )  # fmt: skip
+    assert (out.killed_for, out.files) == ("time", {"a.json": b"1"})
+
+
+def test_what_only_root_can_reach_is_known(tmp_path):
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    for folder in (tmp_path, *tmp_path.parents):
+        if folder.parent == folder or folder == Path("/tmp"):
+            break
+    os.chmod(tmp_path, 0o700)
+    assert not walls.everybody_reaches(inner)
+    assert walls.everybody_reaches(Path("/usr"))

@@ -1,0 +1,173 @@
+"""Variants: the same for the same seed, consistent in text, cases and truth, and not the course's.
+
+For each exercise that has variants: its public solution fails, as it stands and with the
+variant's given lines around it, and the variant's own solution passes.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from course_lib.authoring.files import read_notebook
+from course_lib.authoring.regions import learners_text, regions
+from course_lib.authoring.source import Course, read_chapter
+from course_lib.diagnostics import CourseError
+from course_lib.exercises import all_exercises, check, get, judge, variations
+from course_lib.grading.skeletons import ABOUT_HINTS, skeleton, with_variant
+from tests.grading.variant_answers import ANSWERS, edited
+
+VARIED = [e.id for e in all_exercises() if variations.of(e)]
+QUICK = ("transforms.addresses", "transforms.swap_axes", "asynchronous_copies.triple")
+JUDGED = [pytest.param(e, marks=() if e in QUICK else pytest.mark.slow) for e in VARIED]
+
+
+@functools.cache
+def solution(exercise_id: str) -> str:
+    """The text of an exercise's cell in the source, solution regions included."""
+    title = exercise_id.split(".")[0]
+    [source] = Course().solutions.glob(f"??_{title}.md")
+    chapter = read_chapter(source)
+    return next(c.text for c in chapter.exercises if c.exercise == exercise_id)
+
+
+def function_of(exercise_id: str, text: str) -> Callable[..., Any]:
+    """The function that a cell's text defines, with the imports of its chapter."""
+    title = exercise_id.split(".")[0]
+    [source] = Course().solutions.glob(f"??_{title}.md")
+    setup = next(c.text for c in read_chapter(source).cells if c.id == "setup")
+    namespace: dict[str, Any] = {}
+    exec(setup, namespace)
+    exec(compile(text, f"<{exercise_id}>", "exec"), namespace)
+    return namespace[get(exercise_id).function]
+
+
+def given_with(exercise_id: str, values: variations.Values, *, own: bool) -> str:
+    """The variant's given lines around the public solution, or around the variant's own."""
+    text = solution(exercise_id)
+    given = learners_text(text)
+    for old, new in variations.edits(get(exercise_id), values):
+        given = given.replace(old, new)
+    lines, out = text.splitlines(), given
+    answers = []
+    for region in regions(text):
+        body = "\n".join(lines[region.begin : region.end - 1])
+        out = out.replace("\n".join(region.stub), f"@region{len(answers)}@", 1)
+        answers.append(body)
+    whole = "\n@next@\n".join(answers)
+    whole = edited(exercise_id, values, whole) if own else whole
+    for n, body in enumerate(whole.split("\n@next@\n")):
+        out = out.replace(f"@region{n}@", body)
+    return out
+
+
+def drawn(exercise_id: str, seed: int) -> variations.Values:
+    return variations.draw(get(exercise_id), seed=seed)
+
+
+def test_chapters_03_and_05_have_variants_of_every_exercise() -> None:
+    chapters = ("transforms", "asynchronous_copies")
+    assert {e.id for e in all_exercises() if e.chapter in chapters} <= set(VARIED)
+    assert set(ANSWERS) == set(VARIED)
+
+
+@pytest.mark.parametrize("exercise_id", JUDGED)
+def test_the_public_solution_fails_a_variant(exercise_id: str) -> None:
+    values = drawn(exercise_id, seed=11)
+    text = variations.to_text(values)
+    for answer in (solution(exercise_id), given_with(exercise_id, values, own=False)):
+        verdict = judge(exercise_id, function_of(exercise_id, answer), variant=text, native=False)
+        assert not verdict.ok, verdict
+
+
+@pytest.mark.parametrize("exercise_id", JUDGED)
+def test_the_variants_own_solution_passes(exercise_id: str) -> None:
+    values = drawn(exercise_id, seed=11)
+    answer = function_of(exercise_id, given_with(exercise_id, values, own=True))
+    verdict = judge(exercise_id, answer, variant=variations.to_text(values), native=False)
+    assert verdict.ok, verdict
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [2, 3, 4])
+@pytest.mark.parametrize("exercise_id", VARIED)
+def test_so_do_others(exercise_id: str, seed: int) -> None:
+    values = drawn(exercise_id, seed=seed)
+    text = variations.to_text(values)
+    own = function_of(exercise_id, given_with(exercise_id, values, own=True))
+    public = function_of(exercise_id, given_with(exercise_id, values, own=False))
+    assert judge(exercise_id, own, variant=text, native=False).ok
+    assert not judge(exercise_id, public, variant=text, native=False).ok
+
+
+@pytest.mark.parametrize("exercise_id", VARIED)
+def test_a_seed_always_draws_the_same_and_seeds_differ(exercise_id: str) -> None:
+    draws = [variations.to_text(drawn(exercise_id, seed=s)) for s in range(40)]
+    assert draws == [variations.to_text(drawn(exercise_id, seed=s)) for s in range(40)]
+    assert len(set(draws)) > 1
+
+
+@pytest.mark.parametrize("exercise_id", VARIED)
+def test_every_variant_fits_the_text_of_the_notebook(exercise_id: str) -> None:
+    title = exercise_id.split(".")[0]
+    [path] = Course().notebooks.glob(f"??_{title}.ipynb")
+    notebook = read_notebook(path)
+    for seed in range(12):
+        text = variations.to_text(drawn(exercise_id, seed=seed))
+        cells = skeleton(notebook, {exercise_id: text}).cells
+        changed = [
+            c.id for c, old in zip(cells, notebook.cells, strict=True) if c.source != old.source
+        ]
+        assert len(changed) in (
+            2,
+            3,
+        )  # the statement, the check, and the cell where it has given code
+        assert sum(f'variant="{text}"' in c.source for c in cells) == 1
+        assert sum(ABOUT_HINTS in c.source for c in cells) == 1
+
+
+@pytest.mark.parametrize("exercise_id", VARIED)
+def test_a_variant_says_its_numbers(exercise_id: str) -> None:
+    values = drawn(exercise_id, seed=5)
+    varied = variations.apply(get(exercise_id), values)
+    assert varied.id == exercise_id
+    assert varied.statement != get(exercise_id).statement
+    for value in values.values():
+        assert str(value) in varied.statement
+
+
+def test_a_text_names_a_variant_and_back() -> None:
+    exercise = get("asynchronous_copies.triple")
+    values = variations.from_text(exercise, " slots=4,factor=7 ")
+    assert variations.to_text(values) == "factor=7, slots=4"
+    assert variations.exercise(exercise.id) is exercise
+
+
+@pytest.mark.parametrize(
+    ("exercise_id", "text", "says"),
+    [
+        ("asynchronous_copies.triple", "factor=5", "says factor and slots"),
+        ("asynchronous_copies.triple", "factor=3, slots=3", "factor may be: 5"),
+        ("asynchronous_copies.triple", "fast", '"name=number, ..."'),
+        ("start_here.fill_iota", "factor=5", "has no variants"),
+    ],
+)
+def test_a_variant_that_does_not_exist_is_refused(exercise_id: str, text: str, says: str) -> None:
+    with pytest.raises(CourseError, match=says):
+        check(exercise_id, lambda x: x, variant=text)
+
+
+@pytest.mark.parametrize(
+    ("source", "wanted"),
+    [
+        ('check("a.b", f)', 'check("a.b", f, variant="k=1")'),
+        ('check("a.b", f, expects={"é": 1})', 'check("a.b", f, expects={"é": 1}, variant="k=1")'),
+        ('check(\n    "a.b",\n    f,\n)', 'check(\n    "a.b",\n    f,\nvariant="k=1")'),
+        ('check("a.c", f)', 'check("a.c", f)'),
+    ],
+)
+def test_a_check_is_told_its_variant(source: str, wanted: str) -> None:
+    assert with_variant(source, "a.b", "k=1") == wanted
