@@ -89,6 +89,8 @@ _INT = 1 << 62
 _MOST_BLOCKS_OF_OP = 64
 _NPZ_NAME = re.compile(r"program\.npy|c(0|[1-9]\d{0,5})\.npy")
 _DIMENSIONS = 32
+_ELEMENTS = 1 << 40
+_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def read(data: bytes, *, bounds: Bounds | None = None) -> ir.Program:
@@ -162,9 +164,9 @@ def _array(content: bytes, name: str) -> np.ndarray:
         raise Refused(f"The program's {name} is no array.") from None
     plain = dtype.kind in "biufc" and dtype.itemsize <= 16 and dtype.isnative
     _need(plain and not dtype.hasobject, f"{name} is not an array of plain numbers")
-    _need(
-        len(shape) <= _DIMENSIONS and all(0 <= n < _INT for n in shape), f"{name} has a bad shape"
-    )
+    _need(len(shape) <= _DIMENSIONS and all(n >= 0 for n in shape), f"{name} has a bad shape")
+    # Numpy refuses an empty array, too, whose other dimensions would be too large together.
+    _need(math.prod(n for n in shape if n) < _ELEMENTS, f"{name} has a bad shape")
     rest = content[file.tell() :]
     _need(math.prod(shape) * dtype.itemsize == len(rest), f"{name} is not as large as it says")
     return np.frombuffer(rest, dtype).reshape(shape, order="F" if fortran else "C").copy()
@@ -242,6 +244,7 @@ class _Reader:
     def text(self, value: Any) -> str:
         _need(isinstance(value, str), f"it has {_shown(value)} where text is needed")
         _need(len(value) <= self.bounds.text, "it has a name that is too long")
+        _need(not _SURROGATES.search(value), "it has a name that cannot be written down")
         return str(value)
 
     def instance(self, value: Any, cls: type, depth: int) -> Any:
@@ -273,7 +276,10 @@ class _Reader:
         if isinstance(value, list):
             return tuple(self.plain(v, depth + 1) for v in value)
         name = value.get("!") if isinstance(value, dict) else None
-        _need(name in _PARAMETERS, f"it has a parameter of the kind {_shown(name)}")
+        _need(
+            isinstance(name, str) and name in _PARAMETERS,
+            f"it has a parameter of the kind {_shown(name)}",
+        )
         return self.instance(value, _PARAMETERS[name], depth)
 
 
@@ -324,8 +330,9 @@ def _one_of(choices: Sequence[Any]) -> Check:
     def check(value: Any, reader: _Reader, depth: int) -> Any:
         if value is None and type(None) in simple:
             return None
-        if isinstance(value, dict) and value.get("!") in classes:
-            return reader.instance(value, classes[value["!"]], depth)
+        name = value.get("!") if isinstance(value, dict) else None
+        if isinstance(name, str) and name in classes:
+            return reader.instance(value, classes[name], depth)
         rest = [c for c in simple if c is not type(None)]
         _need(len(rest) == 1, f"it has {_shown(value)} in a place where that cannot be")
         return _checker(rest[0])(value, reader, depth)
@@ -521,11 +528,13 @@ def _texts(value: Any) -> bool:
 
 
 def _mesh(value: Any) -> bool:
-    pairs = isinstance(value, tuple) and all(
-        isinstance(v, tuple) and len(v) == 2 and isinstance(v[0], str) and _count(v[1]) and v[1] > 0
-        for v in value
-    )
-    return pairs and math.prod(v[1] for v in value) <= 64
+    axes = isinstance(value, tuple) and len(value) <= 8 and all(_axis(v) for v in value)
+    return axes and math.prod(v[1] for v in value) <= 64
+
+
+def _axis(value: Any) -> bool:
+    named = isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str)
+    return named and _count(value[1]) and value[1] > 0
 
 
 _PARAMETER_KINDS: Mapping[str, Mapping[str, Callable[[Any], bool]]] = {
