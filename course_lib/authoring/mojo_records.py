@@ -88,9 +88,10 @@ def prebuild(folder: Path, *, arch: str) -> int:
     listed = []
     for cell in programs():
         if cell.on_gpu:
-            target = folder / compiling.program_key(cell.source, arch)
+            source = _as_run(cell)
+            target = folder / compiling.program_key(source, arch)
             if not target.exists():
-                compiling.build(cell.source, target, arch=arch)
+                compiling.build(source, target, arch=arch)
             named = {"name": cell.name, "file": target.name}
             listed.append({**named, "digest": records.digest(cell.source)})
         if cell.exercise:
@@ -99,12 +100,20 @@ def prebuild(folder: Path, *, arch: str) -> int:
     return len(listed)
 
 
+def _as_run(cell: MojoCell) -> str:
+    """The program's text as the cell hands it over: Jupyter ends a cell's last line.
+
+    An executable is found by its text, to the letter.
+    """
+    return cell.source.rstrip("\n") + "\n"
+
+
 def _prebuild_harness(cell: MojoCell, folder: Path, arch: str) -> None:
     """Builds what `check` runs on a GPU when it gets the course's own answer."""
     exercise = exercises.get(cell.exercise)
     assert isinstance(exercise.program, MojoTask), f"{cell.exercise} is no Mojo exercise"
     source = trying.program([case.static for case in exercise.cases])
-    modules = trying.modules(Answer(cell.source), exercise.program.harness)
+    modules = trying.modules(Answer(_as_run(cell)), exercise.program.harness)
     key = compiling.program_key(source, arch, modules=modules, defines=trying.ON_GPU)
     if not (folder / key).exists():
         compiling.build(*(source, folder / key), arch=arch, modules=modules, defines=trying.ON_GPU)
