@@ -77,7 +77,8 @@ def command(
     mounts, binds = _reachable(_binds(rooms), rooms.stage)
     inside = [sys.executable, "-I", f"{COURSE}/sandbox_inside.py", str(results_fd), WORK]
     inside += [str(limits.wall_s), "walled", *keep, "--", *argv]
-    walls = ["bwrap", *_namespaces(), *binds, *_folders(limits)]
+    # /tmp comes first: the Python environment may lie below it.
+    walls = ["bwrap", *_namespaces(), *_scratch(limits), *binds, *_folders(limits)]
     walls += [part for name, value in env.items() for part in ("--setenv", name, value)]
     return [*mounts, *_drop(), *_prlimit(limits), *walls, "--chdir", WORK, "--", *inside]
 
@@ -159,12 +160,15 @@ def _below(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
+def _scratch(limits: Limits) -> list[str]:
+    return ["--size", str(limits.disk_bytes), "--tmpfs", "/tmp", "--dir", "/tmp/home"]
+
+
 def _folders(limits: Limits) -> list[str]:
     size = str(limits.disk_bytes)
     devices = ["--dev", "/dev", "--size", size, "--tmpfs", "/dev/shm"]
     return [
         "--proc", "/proc", *devices, "--remount-ro", "/dev",
-        "--size", size, "--tmpfs", "/tmp", "--dir", "/tmp/home",
         "--size", size, "--tmpfs", WORK, "--remount-ro", "/",
     ]  # fmt: skip
 
