@@ -309,13 +309,16 @@ def test_it_cannot_make_a_namespace_of_its_own():
 
 def test_two_at_once_do_not_see_each_other():
     outs: list[Outcome] = []
-    code = "import os, time; open('/tmp/mine', 'w').write('x'); time.sleep(1); print(sorted(os.listdir('/tmp')))"
+    code = (
+        "import os, time, uuid; open(f'/tmp/mine-{uuid.uuid4()}', 'w').write('x'); time.sleep(1); "
+        "print(sum(name.startswith('mine-') for name in os.listdir('/tmp')))"
+    )
     threads = [threading.Thread(target=lambda: outs.append(attack(code))) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert [o.stdout for o in outs] == ["['home', 'mine']\n"] * 2
+    assert [o.stdout for o in outs] == ["1\n"] * 2
 
 
 def test_a_sandbox_travels_to_other_processes():
