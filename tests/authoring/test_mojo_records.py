@@ -1,9 +1,11 @@
 """A chapter's Mojo programs: found in its source, compiled, run elsewhere, and shown as records."""
 
+import ast
 import json
 import stat
 
 import pytest
+from IPython.core.inputtransformer2 import TransformerManager
 
 from course_lib.authoring import closure, mojo_records
 from course_lib.authoring.source import Course, read_chapter
@@ -121,3 +123,13 @@ def test_a_program_that_failed_leaves_the_record_without_output(chapter, tmp_pat
     assert mojo_records.take(outputs) == 0
     mojo_records.compile_all()
     assert records.load(PROGRAM).output is None
+
+
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_a_prebuilt_program_is_named_by_the_text_that_jupyter_hands_over(chapter, end):
+    cell = mojo_records.programs()[0]
+    source = f"%%mojo_gpu --expect spill_bytes=0\n{PROGRAM.rstrip()}{end}"
+    handed_over = ast.parse(TransformerManager().transform_cell(source)).body[0].value.args[2].value
+    as_run = compiling.program_key(mojo_records._as_run(cell), "sm_90a")
+    assert as_run == compiling.program_key(handed_over, "sm_90a")
+    assert as_run != compiling.program_key(PROGRAM.rstrip(), "sm_90a"), "found to the letter"

@@ -359,3 +359,12 @@ def test_what_only_root_can_reach_is_known(tmp_path):
     os.chmod(tmp_path, 0o700)
     assert not walls.everybody_reaches(inner)
     assert walls.everybody_reaches(Path("/usr"))
+
+
+def test_a_python_below_tmp_is_not_hidden(tmp_path):
+    rooms = walls.Rooms("", str(tmp_path), extra=((str(tmp_path), "/tmp/python"),))
+    argv = walls.command(
+        ["true"], limits=Limits(), rooms=rooms, keep=(), results_fd=3, env=walls.environment(False)
+    )
+    scratch = next(i for i in range(len(argv)) if argv[i : i + 2] == ["--tmpfs", "/tmp"])
+    assert scratch < argv.index("--ro-bind") < argv.index("/tmp/python")
