@@ -50,5 +50,5 @@ WRONG = {
     "exact": Wrong(exact, "means", ("tanh.approx.f32",)),
     "by exponentials": Wrong(by_exponentials, "means", ("tanh",)),
     "without the half": Wrong(without_the_half, "value", ("2",)),
-    "a square": Wrong(a_square, "value", ("float32[1024]", "of 1024 are wrong")),
+    "a square": Wrong(a_square, "value", ("float32[1024]", "1024 are wrong")),
 }

@@ -79,6 +79,6 @@ WRONG = {
     "without ct": Wrong(without_ct, "value", ("float32[256], float32[256]",)),
     "keeps the result": Wrong(keeps_the_result, "value", ("should be",)),
     "no tuple": Wrong(no_tuple, "exception", ("tuple",)),
-    "one power too few": Wrong(one_power_too_few, "value", ("of 256 are wrong",)),
+    "one power too few": Wrong(one_power_too_few, "value", ("256 are wrong",)),
     "only the value": Wrong(only_the_value, "exception", ("fwd rule", "pair")),
 }
