@@ -36,8 +36,10 @@ def text(page: Page, selector: str) -> str:
     return find(page, selector).inner_text()
 
 
-def wait_for_text(page: Page, selector: str, wanted: str, *, timeout_ms: int = 10_000) -> None:
-    """Returns once an element's text contains `wanted`."""
+def wait_for_text(
+    page: Page, selector: str, wanted: str | re.Pattern[str], *, timeout_ms: int = 10_000
+) -> None:
+    """Returns once `wanted` is in an element's text, or matches it."""
     expect(find(page, selector)).to_contain_text(wanted, timeout=timeout_ms)
 
 
