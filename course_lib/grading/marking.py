@@ -17,21 +17,24 @@ import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from course_lib.diagnostics import Finding, Location, Severity
 from course_lib.diagnostics.findings import Access
 from course_lib.exercises import FAULTS, Exercise, all_exercises, get, variations
 from course_lib.exercises.advice import advise
 from course_lib.exercises.verdict import fault_of, most_important
-from course_lib.grading import families, tracing, trusted
+from course_lib.grading import families, mojo_marking, tracing, trusted
 from course_lib.grading.model import ExerciseMark, Merged, Rubric
 from course_lib.grading.sandbox import Sandbox
 from course_lib.grading.tracing import Asked, Said, Traced
 from course_lib.grading.trusted import Job, Looked
 
+if TYPE_CHECKING:
+    from course_lib.grading.card import Card
+
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _NOT_DONE = "not done yet"
-_BY_HAND = "It is a program of another language: your instructor marks it by hand."
 _STOPPED = {
     "time": ("timeout", "Tracing the function took too long, and was stopped."),
     "cpu": ("timeout", "Tracing the function took too much processor time, and was stopped."),
@@ -49,6 +52,7 @@ def mark_submission(
     sandbox: Sandbox,
     exercises: Sequence[str] | None = None,
     variants: Mapping[str, str] = _NOTHING,
+    card: Card | None = None,
 ) -> tuple[ExerciseMark, ...]:
     """The marks of one student's chapter, in the order of its exercises.
 
@@ -60,6 +64,7 @@ def mark_submission(
       sandbox: where the student's code runs.
       exercises: which to mark; None is all of the chapter.
       variants: which variant of an exercise was given out, by its id: "factor=5, slots=3".
+      card: runs what is right as well; what comes of it is told, and changes no mark.
 
     Raises:
       CourseError: there is no such variant.
@@ -68,20 +73,30 @@ def mark_submission(
     ids = [e.id for e in all_exercises() if e.chapter == chapter]
     wanted = [i for i in ids if exercises is None or i in exercises]
     asked = [ask(i, variants.get(i, ""), rubric, seed=seed) for i in wanted]
-    return mark_asked(merged, asked, rubric, sandbox=sandbox)
+    return mark_asked(merged, asked, rubric, sandbox=sandbox, card=card)
 
 
 def mark_asked(
-    merged: Merged, asked: Sequence[Asked], rubric: Rubric, *, sandbox: Sandbox
+    merged: Merged,
+    asked: Sequence[Asked],
+    rubric: Rubric,
+    *,
+    sandbox: Sandbox,
+    card: Card | None = None,
 ) -> tuple[ExerciseMark, ...]:
     """The marks of the exercises asked for, in their order."""
     answered = {c.exercise for c in merged.cells if c.exercise}
     traceable = [a for a in asked if a.exercise.id in answered and a.exercise.program is None]
     traced = tracing.trace(merged, traceable, sandbox)
     simulation = trusted.simulation()
-    return tuple(
-        _Marking(one, rubric, simulation).mark(traced.get(one.exercise.id)) for one in asked
+    programs = [a for a in asked if a.exercise.program is not None]
+    marked = mojo_marking.mark(merged, programs, rubric, sandbox=sandbox) if programs else {}
+    marks = tuple(
+        marked.get(one.exercise.id)
+        or _Marking(one, rubric, simulation).mark(traced.get(one.exercise.id))
+        for one in asked
     )
+    return card.look(merged, asked, traced, marks) if card else marks
 
 
 def ask(exercise_id: str, variant: str, rubric: Rubric, *, seed: int) -> Asked:
@@ -113,8 +128,6 @@ class _Marking:
 
     def mark(self, traced: Traced | None) -> ExerciseMark:
         """The mark for what was traced; None: there was no cell."""
-        if self.exercise.program is not None:
-            return self._made("refused", "refused", (_BY_HAND,))
         if traced is None:
             return self._made("not-done", "not-done", ("The exercise's cell is not there.",))
         if traced.misfit:
@@ -137,6 +150,8 @@ class _Marking:
         flags = sorted({f for one in looked for f in one.flags})
         unseen = len(traced.lowered) < len(self.asked.cases) and self.exercise.needs_kernel
         flags += ["whether it can be lowered was not looked at"] if unseen else []
+        unseen = bool(self.exercise.expects) and traced.unmet is None
+        flags += ["the instructions that it compiles to were not looked at"] if unseen else []
         worst = next((m for m in faults if m.verdict == "refused"), None) or next(
             (m for m in faults if m.fault and m.verdict == "wrong"), None
         )

@@ -79,7 +79,7 @@ class Traced:
       stopped: "time", "memory", "crash": what ended it; "" where nothing did.
       lowered: for each case what a compiler has against it, None for nothing; shorter than the
         cases where that could not be looked at.
-      unmet: expectations of the compiled code that are not met.
+      unmet: expectations of the compiled code that are not met; None where no compiler looked.
       names: what the student calls the arguments.
     """
 
@@ -88,7 +88,7 @@ class Traced:
     misfit: str = ""
     stopped: str = ""
     lowered: tuple[Said | None, ...] = ()
-    unmet: tuple[str, ...] = ()
+    unmet: tuple[str, ...] | None = None
     names: tuple[str, ...] = ()
 
 
@@ -203,19 +203,25 @@ def _collected(files: Mapping[str, bytes], one: Asked) -> Traced:
             break
         programs.append(files[f"{number}.{suffix}"])
     lowered = _json(files.get("lowered.json"), list) or []
-    unmet = _json(files.get("unmet.json"), list) or []
+    unmet = _json(files.get("unmet.json"), list)
     names = _json(files.get("names.json"), list) or []
-    error = _json(files.get("error.json"), dict)
+    error = said_in(files)
     complete = len(programs) == len(one.cases) or error or "misfit.json" in files
     return Traced(
         programs=tuple(programs),
-        error=_said(error) if error else None,
+        error=error,
         misfit=_text(_json(files.get("misfit.json"), str) or ""),
         stopped="" if complete else "time" if "too-long" in files else "crash",
         lowered=tuple(_said(s) if isinstance(s, dict) else None for s in lowered[: len(one.cases)]),
-        unmet=tuple(_text(u) for u in unmet[:8]),
+        unmet=None if unmet is None else tuple(_text(u) for u in unmet[:8]),
         names=tuple(_text(n) for n in names[:32]),
     )
+
+
+def said_in(files: Mapping[str, bytes]) -> Said | None:
+    """What a function raised, as its process says it; None where it says nothing."""
+    error = _json(files.get("error.json"), dict)
+    return _said(error) if error else None
 
 
 def _json(data: bytes | None, kind: type) -> Any:

@@ -10,15 +10,16 @@ believed to be right: its programs are read strictly and simulated elsewhere. Wh
 """
 
 from __future__ import annotations
+import __future__
 
 import ast
-import builtins
 import contextlib
 import functools
 import inspect
 import json
 import linecache
 import os
+import re
 import signal
 import symtable
 import sys
@@ -30,6 +31,17 @@ from typing import Any
 FIRST_S = 120.0  # for defining and tracing a function
 SECOND_S = 45.0  # for lowering it
 _LONGEST = 2_000  # characters of a message
+_ANYTHING = "*"  # what `from somewhere import *` defines
+# Methods that change what they belong to: a list, a dictionary, a set, `jax.config`.
+_CHANGES = frozenset(
+    {
+        "add", "append", "appendleft", "clear", "difference_update", "discard", "extend", "insert",
+        "intersection_update", "pop", "popitem", "remove", "reverse", "setdefault", "sort",
+        "symmetric_difference_update", "update",
+    }
+)  # fmt: skip
+# IPython's magics whose cell is run as if they were not there.
+_RUNS_ITS_CELL = re.compile(r"\A\s*%%(time|capture|prun)\b[^\n]*")
 
 
 def main() -> None:
@@ -72,7 +84,7 @@ def _in_a_process(seconds: float, work: Callable[..., None], *args: Any) -> None
             os.setsid()
             work(*args)
         except BaseException as error:
-            _write_error(args[-1], error)
+            write_error(args[-1], error)
         finally:
             os._exit(0)
     end = time.monotonic() + seconds
@@ -87,24 +99,27 @@ def _in_a_process(seconds: float, work: Callable[..., None], *args: Any) -> None
         os.waitpid(child, 0)
 
 
-def _write(path: Path, content: bytes) -> None:
+def write(path: Path, content: bytes) -> None:
     """A whole file or none."""
     path.with_suffix(".part").write_bytes(content)
     path.with_suffix(".part").rename(path)
 
 
-def _write_error(folder: Path, error: BaseException, case: int = 0) -> None:
+def write_error(folder: Path, error: BaseException, case: int = 0) -> None:
     from course_lib.diagnostics import own_frame
+    from course_lib.diagnostics.locations import locate
 
-    place = own_frame(error)
+    place, message = own_frame(error), str(error)
+    if isinstance(error, SyntaxError) and locate(error.filename or "", 0).cell:
+        place, message = locate(error.filename or "", error.lineno or 0), error.msg
     said = {
         "type": type(error).__name__[:100],
-        "message": str(error)[:_LONGEST],
+        "message": message[:_LONGEST],
         "cell": place.cell if place else "",
         "line": place.line if place else 0,
         "case": case,
     }
-    _write(folder / "error.json", json.dumps(said).encode())
+    write(folder / "error.json", json.dumps(said).encode())
 
 
 # What has to be defined.
@@ -121,19 +136,23 @@ def definitions(cells: Sequence[dict[str, Any]], exercise: str, function: str) -
     if home is None:
         raise LookupError(f"no cell answers {exercise}")
     lines = [(i, s) for i, (_, statements) in enumerate(parsed) for s in statements if _binds(s)]
+    binding: dict[str, list[int]] = {}
+    for n, (_, statement) in enumerate(lines):
+        for name in _binds(statement):
+            binding.setdefault(name, []).append(n)
     own = {home, *_redefining(parsed, home, function)}
-    taken = [n for n, (i, _) in enumerate(lines) if i in own]
-    wanted = {name for n in taken for name in _uses(lines[n][1])}
+    taken = {n for n, (i, _) in enumerate(lines) if i in own}
+    wanted = {_ANYTHING, *(name for n in taken for name in _uses(lines[n][1]))}
     known: set[str] = set()
-    while new := wanted - known - set(dir(builtins)):
+    while new := wanted - known:
         for name in sorted(new):
             known.add(name)
-            found = [n for n, (_, s) in enumerate(lines) if name in _binds(s)]
+            found = binding.get(name, [])
             above = [n for n in found if lines[n][0] < home]
-            for n in (above or found) if not any(lines[n][0] in own for n in found) else above:
-                if n not in taken:
-                    taken.append(n)
-                    wanted |= _uses(lines[n][1])
+            anywhere = above or found
+            more = set(above if any(lines[n][0] in own for n in found) else anywhere) - taken
+            taken |= more
+            wanted |= {used for n in more for used in _uses(lines[n][1])}
     return [(parsed[lines[n][0]][0]["id"], lines[n][1]) for n in sorted(taken)]
 
 
@@ -149,6 +168,7 @@ def _redefining(parsed: Sequence[Any], home: int, function: str) -> Iterator[int
 
 def _statements(source: str) -> list[ast.stmt]:
     """The statements of a cell; of one with magics, as IPython reads it."""
+    source = _RUNS_ITS_CELL.sub("", source, count=1)
     try:
         return ast.parse(source).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -164,8 +184,6 @@ def _statements(source: str) -> list[ast.stmt]:
 @functools.cache
 def _binds(statement: ast.stmt) -> frozenset[str]:
     """The names that a statement defines or changes, if that is what it does."""
-    if isinstance(statement, ast.Expr):
-        return frozenset(_changed(statement.value))
     names: set[str] = set()
     for node in _outside_of_functions(statement):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -176,13 +194,15 @@ def _binds(statement: ast.stmt) -> frozenset[str]:
             names.add(node.id)
         elif isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
             names |= _base(node)
+        elif isinstance(node, ast.Expr):
+            names |= _changed(node.value)
     return frozenset(names)
 
 
 def _changed(value: ast.expr) -> set[str]:
     """Of `table.update(...)` or `sizes.append(8)`: what is changed."""
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):  # noqa: SIM102
-        if value.func.attr in ("append", "extend", "update", "setdefault", "insert", "add"):
+        if value.func.attr in _CHANGES:
             return _base(value.func)
     return set()
 
@@ -214,7 +234,7 @@ def _uses(statement: ast.stmt) -> frozenset[str]:
     return frozenset(names)
 
 
-def _define(
+def define(
     cells: Sequence[dict[str, Any]], asked: dict[str, Any]
 ) -> tuple[Callable[..., Any], Exception | None]:
     """The exercise's function, after what it needs has run, and what went wrong on the way."""
@@ -228,16 +248,43 @@ def _define(
         linecache.cache[file] = (len(text), None, [f"{t}\n" for t in text.split("\n")], file)
     names: dict[str, Any] = {"__name__": "__main__", "display": print}
     first: Exception | None = None
+    flags = _future_flags(cells)
     for cell_id, statement in definitions(cells, asked["id"], asked["function"]):
-        code = compile(ast.Module([statement], []), _file(cell_id), "exec", dont_inherit=True)
+        module = ast.Module([statement], [])
+        code = compile(module, _file(cell_id), "exec", flags=flags, dont_inherit=True)
         try:
             exec(code, names)
         except Exception as error:  # the function may do without
             first = first or error
     function = names.get(asked["function"])
     if not callable(function):
-        raise first or LookupError(f"there is no function called {asked['function']}")
+        missing = LookupError(f"there is no function called {asked['function']}")
+        raise first or _why_unread(cells, asked["id"]) or missing
     return function, first
+
+
+def _future_flags(cells: Sequence[dict[str, Any]]) -> int:
+    """How to compile a notebook in which somebody imports `annotations` from `__future__`."""
+    imports = (
+        s
+        for cell in cells
+        if "__future__" in cell["source"]
+        for s in _statements(cell["source"])
+        if isinstance(s, ast.ImportFrom) and s.module == "__future__"
+    )
+    lazy = any(a.name == "annotations" for i in imports for a in i.names)
+    return __future__.annotations.compiler_flag if lazy else 0
+
+
+def _why_unread(cells: Sequence[dict[str, Any]], exercise: str) -> SyntaxError | None:
+    """Why the cell of an exercise is no Python; None where it is."""
+    for cell in cells:
+        if cell["exercise"] == exercise and not _statements(cell["source"]):
+            try:
+                compile(cell["source"], _file(cell["id"]), "exec", dont_inherit=True)
+            except SyntaxError as error:
+                return error
+    return None
 
 
 def _file(cell_id: str) -> str:
@@ -249,21 +296,21 @@ def _file(cell_id: str) -> str:
 
 def _first(cells: Any, asked: dict[str, Any], folder: Path) -> None:
     """Defines the function; then its programs, or its results where it has no kernel."""
-    function, earlier = _define(cells, asked)
+    function, earlier = define(cells, asked)
     misfit = _misfit(function, asked)
     if misfit:
-        _write(folder / "misfit.json", json.dumps(misfit[:_LONGEST]).encode())
+        write(folder / "misfit.json", json.dumps(misfit[:_LONGEST]).encode())
         return
-    _write(folder / "names.json", json.dumps(_names(function, asked)).encode())
+    write(folder / "names.json", json.dumps(_names(function, asked)).encode())
     for number, case in enumerate(asked["cases"]):
         try:
             if asked["needs_kernel"]:
-                _write(folder / f"{number}.program", _program(function, case))
+                write(folder / f"{number}.program", _program(function, case))
             else:
-                _write(folder / f"{number}.results", _results(function, case, folder.parent))
+                write(folder / f"{number}.results", _results(function, case, folder.parent))
         except BaseException as error:
             shown = earlier if earlier is not None and isinstance(error, NameError) else error
-            _write_error(folder, shown, number)
+            write_error(folder, shown, number)
             return
 
 
@@ -294,7 +341,7 @@ def _shapes(case: dict[str, Any]) -> list[Any]:
     return [jax.ShapeDtypeStruct(tuple(s), jax.numpy.dtype(d)) for s, d in case["args"]]
 
 
-def _call(function: Callable[..., Any], static: dict[str, int]) -> Callable[..., Any]:
+def checked_call(function: Callable[..., Any], static: dict[str, int]) -> Callable[..., Any]:
     """The function with the case's numbers; refuses a result that is not made of JAX arrays."""
     import jax
 
@@ -321,21 +368,27 @@ def _thing(value: Any) -> str:
 def _program(function: Callable[..., Any], case: dict[str, Any]) -> bytes:
     from course_lib.simulator import frontend, ir
 
-    program, _ = frontend.trace(_call(function, case["static"]), *_shapes(case))
+    program, _ = frontend.trace(checked_call(function, case["static"]), *_shapes(case))
     return ir.dumps(program)
+
+
+def arguments(case: dict[str, Any], folder: Path) -> list[Any]:
+    """The arrays of a case, out of the files in `folder`."""
+    import jax
+    import numpy as np
+
+    arrays = [np.load(folder / name, allow_pickle=False) for name in case["files"]]
+    typed = [a.view(jax.numpy.dtype(d)) for a, (_, d) in zip(arrays, case["args"], strict=True)]
+    return list(map(jax.numpy.asarray, typed))
 
 
 def _results(function: Callable[..., Any], case: dict[str, Any], folder: Path) -> bytes:
     """What a function without a kernel computes, as a program that returns it: constants."""
-    import jax
     import numpy as np
 
     from course_lib.simulator import ir
 
-    files = [folder / name for name in case["files"]]
-    arrays = [np.load(f, allow_pickle=False) for f in files]
-    typed = [a.view(jax.numpy.dtype(d)) for a, (_, d) in zip(arrays, case["args"], strict=True)]
-    value = _call(function, case["static"])(*map(jax.numpy.asarray, typed))
+    value = checked_call(function, case["static"])(*arguments(case, folder))
     outputs = [np.asarray(v) for v in (value if isinstance(value, tuple | list) else [value])]
     types = tuple(ir.ArrayType(o.shape, o.dtype.name) for o in outputs)
     slots = tuple(range(len(outputs)))
@@ -347,25 +400,40 @@ def _second(cells: Any, asked: dict[str, Any], folder: Path) -> None:
     """What a GPU's compiler has against the kernels: findings as plain data."""
     from course_lib.compiler import lowering
 
-    function, _ = _define(cells, asked)
+    function, _ = define(cells, asked)
     said = []
     for case in asked["cases"]:
-        lowered = lowering.lower(_call(function, case["static"]), tuple(_shapes(case)), None)
+        lowered = lowering.lower(checked_call(function, case["static"]), tuple(_shapes(case)), None)
         said.append(_plain_finding(lowered.finding) if lowered.finding else None)
-        _write(folder / "lowered.json", json.dumps(said).encode())
+        write(folder / "lowered.json", json.dumps(said).encode())
     if asked["expects"]:  # numbers of instructions are those of the first case that is shown
         case = asked["shown"]
-        unmet = _unmet(_call(function, case["static"]), tuple(_shapes(case)), asked["expects"])
-        _write(folder / "unmet.json", json.dumps([u[:_LONGEST] for u in unmet]).encode())
+        unmet = _unmet(
+            checked_call(function, case["static"]), tuple(_shapes(case)), asked["expects"]
+        )
+        if unmet is not None:
+            write(folder / "unmet.json", json.dumps([u[:_LONGEST] for u in unmet]).encode())
 
 
-def _unmet(function: Callable[..., Any], shapes: tuple[Any, ...], expects: Any) -> Sequence[str]:
-    from course_lib.compiler import ToolchainMissing, unmet_expectations
+def _unmet(function: Callable[..., Any], shapes: tuple[Any, ...], expects: Any) -> list[str] | None:
+    """What the compiled code lacks; None where no compiler looked at it.
 
-    try:
-        return unmet_expectations(function, shapes, expects)
-    except ToolchainMissing:
-        return ()
+    There is none here, or it ended without a word about the kernel, which is not held against it.
+    """
+    from course_lib.compiler import CompileError, ToolchainMissing, compile_for, expectations
+    from course_lib.workers import WorkerDied
+
+    unmet: list[str] = []
+    for arch, conditions in expects.items():
+        try:
+            unmet += expectations(compile_for(function, *shapes, arch=arch), conditions)
+        except ToolchainMissing:
+            return None
+        except CompileError as error:
+            if isinstance(error.__context__, WorkerDied) and "without an answer" in str(error):
+                return None
+            unmet.append(f"It does not compile for {arch}. {error}")
+    return unmet
 
 
 def _plain_finding(finding: Any) -> dict[str, Any]:
