@@ -6,7 +6,9 @@ variant's given lines around it, and the variant's own solution passes.
 
 from __future__ import annotations
 
+import ast
 import functools
+import symtable
 from collections.abc import Callable
 from typing import Any
 
@@ -35,14 +37,55 @@ def solution(exercise_id: str) -> str:
 
 
 def function_of(exercise_id: str, text: str) -> Callable[..., Any]:
-    """The function that a cell's text defines, with the imports of its chapter."""
-    title = exercise_id.split(".")[0]
-    [source] = Course().solutions.glob(f"??_{title}.md")
-    setup = next(c.text for c in read_chapter(source).cells if c.id == "setup")
+    """The function that a cell's text defines, with what its chapter imports and defines."""
     namespace: dict[str, Any] = {}
-    exec(setup, namespace)
+    exec(given_above(exercise_id), namespace)
     exec(compile(text, f"<{exercise_id}>", "exec"), namespace)
     return namespace[get(exercise_id).function]
+
+
+@functools.cache
+def given_above(exercise_id: str) -> str:
+    """The chapter's first cell, and what an exercise uses of the given cells above it.
+
+    Statements that nothing needs, what these cells run above all, are left out.
+    """
+    title = exercise_id.split(".")[0]
+    [source] = Course().solutions.glob(f"??_{title}.md")
+    cells = [c for c in read_chapter(source).code if {"given", "exercise"} & set(c.tags)]
+    place = next(i for i, c in enumerate(cells) if c.exercise == exercise_id)
+    setup = next(c.text for c in cells if c.id == "setup")
+    given = [c.text for c in cells[:place] if "given" in c.tags and c.id != "setup"]
+    parsed = [s for text in given if text[0] != "%" for s in ast.parse(text).body]
+    needed = used_by(cells[place].text)
+    kept: list[str] = []
+    for statement in reversed(parsed):
+        text = ast.unparse(statement)
+        if needed & defined_by(statement):
+            needed |= used_by(text)
+            kept.insert(0, text)
+    return "\n".join([setup, *kept])
+
+
+def used_by(text: str) -> set[str]:
+    """The names that a text uses and that come from outside of its functions."""
+    tables, names = [symtable.symtable(text, "cell", "exec")], set[str]()
+    for table in tables:
+        tables += table.get_children()
+        outer = table.get_type() == "module"
+        symbols = table.get_symbols()
+        names |= {s.get_name() for s in symbols if s.is_global() or (outer and s.is_referenced())}
+    return names
+
+
+def defined_by(statement: ast.stmt) -> set[str]:
+    """The names that a statement defines: a function, a class, imports, variables."""
+    if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+        return {statement.name}
+    if isinstance(statement, ast.Import | ast.ImportFrom):
+        return {(a.asname or a.name).split(".")[0] for a in statement.names}
+    nodes = ast.walk(statement) if isinstance(statement, ast.Assign) else ()
+    return {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
 
 
 def given_with(exercise_id: str, values: variations.Values, *, own: bool) -> str:
@@ -52,7 +95,7 @@ def given_with(exercise_id: str, values: variations.Values, *, own: bool) -> str
     for old, new in variations.edits(get(exercise_id), values):
         given = given.replace(old, new)
     lines, out = text.splitlines(), given
-    answers = []
+    answers: list[str] = []
     for region in regions(text):
         body = "\n".join(lines[region.begin : region.end - 1])
         out = out.replace("\n".join(region.stub), f"@region{len(answers)}@", 1)
@@ -150,7 +193,7 @@ def test_a_text_names_a_variant_and_back() -> None:
         ("asynchronous_copies.triple", "factor=5", "says factor and slots"),
         ("asynchronous_copies.triple", "factor=3, slots=3", "factor may be: 5"),
         ("asynchronous_copies.triple", "fast", '"name=number, ..."'),
-        ("start_here.fill_iota", "factor=5", "has no variants"),
+        ("mojo_tiles.load", "factor=5", "has no variants"),
     ],
 )
 def test_a_variant_that_does_not_exist_is_refused(exercise_id: str, text: str, says: str) -> None:
