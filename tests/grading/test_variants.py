@@ -111,7 +111,8 @@ def drawn(exercise_id: str, seed: int) -> variations.Values:
     return variations.draw(get(exercise_id), seed=seed)
 
 
-def test_what_has_variants_has_their_solutions_too() -> None:
+def test_every_exercise_has_variants_but_the_mojo_programs() -> None:
+    assert {e.id for e in all_exercises() if e.program is None} == set(VARIED)
     assert answered() == set(VARIED)
 
 
