@@ -5,7 +5,8 @@
 
 `docs/instructors.md` is the guide. What a student wrote runs in a sandbox only
 (`sandbox`), for feedback (`feedback`) and to be traced (`tracing`); marks come from a
-trusted process that runs the traced kernels on hidden inputs (`marking`). The rest of
-the room finds the submissions (`intake`), brings them into the notebook that was
-given out (`merging`), goes through a class (`batch`) and writes the reports.
+trusted process that runs the traced kernels on hidden inputs (`marking`), and the PTX
+of Mojo programs (`mojo_marking`). The rest of the room finds the submissions
+(`intake`), brings them into the notebook that was given out (`merging`), goes through
+a class (`batch`) and writes the reports.
 """

@@ -13,6 +13,7 @@ import io
 import stat
 import unicodedata
 import zipfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
@@ -21,8 +22,10 @@ from course_lib.grading.model import Problem
 MAX_NOTEBOOK_BYTES = 50 << 20
 MAX_TOTAL_BYTES = 200 << 20  # of one folder of an archive: one student's, as a rule
 MAX_ARCHIVE_BYTES = 8 << 30
+MAX_GROWTH = 50  # times its own size may an archive unpack to; notebooks shrink to a fifth
 MAX_MEMBERS = 20_000
 MAX_DEPTH = 3
+_MOST_SAID = 10  # sentences about one folder
 _PIECE = 1 << 20
 _UTF8_FLAG = 0x800  # APPNOTE.TXT 4.4.4, bit 11: the name is UTF-8
 _ENCRYPTED_FLAG = 0x1
@@ -61,8 +64,8 @@ class Budget:
         """
         self.left_bytes -= size
         self.left_members -= members
-        if self.whole is not None:
-            self.whole.take(size=size, members=members)
+        if self.whole is not None and self.left_bytes >= 0 and self.left_members >= 0:
+            self.whole.take(size=size, members=members)  # no more than is one's own
         if self.left_bytes < 0:
             raise Refused("it unpacks to too many bytes; the rest was not read.")
         if self.left_members < 0:
@@ -74,7 +77,12 @@ class Refused(Exception):  # noqa: N818 - a sentence, not an error of the progra
 
 
 def notebooks_in(
-    data: bytes, place: str, problems: list[tuple[str, Problem]], *, depth: int = 1
+    data: bytes,
+    place: str,
+    problems: list[tuple[str, Problem]],
+    *,
+    depth: int = 1,
+    received: datetime.datetime | None = None,
 ) -> Iterator[Found]:
     """The notebooks of a zip file, those of zip files in it too, down to `MAX_DEPTH`.
 
@@ -85,6 +93,9 @@ def notebooks_in(
       data: the archive.
       place: what it is called.
       problems: gets the place and a sentence for each thing that is not read.
+      depth: how many archives it is in, itself included.
+      received: the date of everything in it; None: its members' dates. Of a zip file in a zip file
+        only the outer one was not made by a student, who can date its members at will.
     """
     try:
         archive = zipfile.ZipFile(io.BytesIO(data))
@@ -93,16 +104,22 @@ def notebooks_in(
         sentence = f"{_last(place)} is not a zip file that opens: {error}."
         problems.append((place, Problem("bad-zip", sentence)))
         return
-    whole, budgets = Budget(MAX_ARCHIVE_BYTES, MAX_MEMBERS), dict[tuple[str, ...], Budget]()
+    most = min(MAX_ARCHIVE_BYTES, MAX_TOTAL_BYTES + MAX_GROWTH * len(data))
+    whole, budgets = Budget(most, MAX_MEMBERS), dict[tuple[str, ...], Budget]()
+    refused = Counter[tuple[str, ...]]()
     for member in members:
         name = name_of(member)
         parts = tuple(name.split("/"))
-        budget = budgets.setdefault(parts[:-1][:2] or parts, Budget(whole=whole))
+        folder = parts[:-1][:2] or parts
+        budget = budgets.setdefault(folder, Budget(whole=whole))
         try:
-            yield from _member(archive, member, place, budget, problems, depth)
+            for found in _member(archive, member, place, budget, problems, depth):
+                yield dataclasses.replace(found, received=received) if received else found
         except Refused as why:
-            sentence = f"{_last(place)}: {why}"
-            problems.append((f"{place}/{name}", Problem("refused-member", sentence)))
+            refused[folder] += 1
+            if refused[folder] <= _MOST_SAID:
+                sentence = f"{_last(place)}: {why}"
+                problems.append((f"{place}/{name}", Problem("refused-member", sentence)))
             if whole.left_bytes < 0 or whole.left_members < 0:
                 return
 
@@ -129,7 +146,8 @@ def _member(
     limit = MAX_NOTEBOOK_BYTES if suffix == ".ipynb" else MAX_TOTAL_BYTES
     content = _read(archive, member, name, limit, budget)
     if suffix == ".zip":
-        yield from notebooks_in(content, inside, problems, depth=depth + 1)
+        date = _date(member)
+        yield from notebooks_in(content, inside, problems, depth=depth + 1, received=date)
         return
     size = len(content)
     yield Found(inside, content if size <= limit else b"", _date(member), size)
@@ -143,14 +161,18 @@ def name_of(member: zipfile.ZipInfo) -> str:
     """
     name = member.filename
     if not member.flag_bits & _UTF8_FLAG:
-        raw = name.encode("cp437", "replace")
-        for encoding in ("utf-8", "gb18030"):
-            try:
-                name = raw.decode(encoding)
-                break
-            except UnicodeDecodeError:
-                continue
+        name = decoded(name.encode("cp437", "replace"), name)
     return unicodedata.normalize("NFC", name.replace("\\", "/"))
+
+
+def decoded(raw: bytes, otherwise: str | None = None) -> str:
+    """The text of a name of which nobody said how it is encoded; else what stands for it."""
+    for encoding in ("utf-8", "gb18030"):
+        try:
+            return raw.decode(encoding)
+        except UnicodeDecodeError:
+            continue
+    return raw.decode("latin-1") if otherwise is None else otherwise
 
 
 def ignored(name: str) -> bool:

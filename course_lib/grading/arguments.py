@@ -36,6 +36,9 @@ def add_grade(parser: argparse.ArgumentParser) -> None:
         "--time-limit", type=int, default=600, metavar="S", help="stop a notebook's run after that"
     )
     parser.add_argument("--no-run", action="store_true", help="marks only: no notebook is run")
+    parser.add_argument(
+        "--gpu", action="store_true", help="what is right also runs on the card; no mark changes"
+    )
     parser.add_argument("--anonymous", action="store_true", help="reports without names")
     parser.add_argument(
         "--unsafe-no-sandbox", action="store_true", help="run students' code unprotected"

@@ -9,13 +9,14 @@ an interrupted run goes on where it stopped.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from course_lib.authoring.files import write_whole
@@ -28,6 +29,7 @@ from course_lib.grading.release import Release
 from course_lib.grading.tasks import Options, Task, key_of, task_for
 
 STATE = ".grading"
+_STOPPED = "\nStopped. What was graded is kept: the same command goes on from there."
 Run = Callable[[Sequence[Task]], Iterable[StudentRecord]]
 
 
@@ -64,13 +66,29 @@ def grade_class(
     stored = read_records(out)
     tasks = list(_tasks(found, stored, release, options, students))
     bar = Progress(len(tasks), progress or _print_progress)
-    for record in (run or _runner(jobs, dask, len(tasks)))(tasks) if tasks else ():
-        whole = _joined(record, stored.get(record.student), release)
-        stored[record.student] = whole
-        _write_record(out, whole)
-        bar.advance()
+    with _kept_if_stopped(tasks, run or _runner(jobs, dask, len(tasks))) as records:
+        for record in records:
+            whole = _joined(record, stored.get(record.student), release)
+            stored[record.student] = whole
+            _write_record(out, whole)
+            bar.advance()
     known = [stored[s.name] for s in found if s.name in stored]
     return tuple(sorted(known, key=lambda r: r.student))
+
+
+@contextlib.contextmanager
+def _kept_if_stopped(tasks: Sequence[Task], run: Run) -> Iterator[Iterable[StudentRecord]]:
+    """The records as they come; whoever stops that is told that nothing is lost."""
+    records = run(tasks) if tasks else ()
+    try:
+        yield records
+    except KeyboardInterrupt:
+        with contextlib.suppress(OSError):  # of a terminal that is closed
+            print(_STOPPED, file=sys.stderr, flush=True)
+        raise
+    finally:
+        if isinstance(records, Generator):
+            records.close()
 
 
 def _check_names(found: Sequence[Student], wanted: Sequence[str]) -> None:

@@ -53,15 +53,14 @@ def _deadline(text: str | None) -> datetime.datetime | None:
 def grade_command(options: argparse.Namespace) -> int:
     """Runs `course grade`; returns the exit status."""
     from course_lib.grading import batch, reports
-    from course_lib.grading.sandbox import Sandbox
     from course_lib.grading.tasks import Options
 
     release = _release(options)
     exercises = _exercises(options.exercise, release.exercises)
     if options.unsafe_no_sandbox:
         print(_UNSAFE, file=sys.stderr)
-    elif not options.dask:  # a cluster's workers try their own
-        Sandbox.probe()
+    if not options.dask:  # a cluster's workers try their own
+        _try(unsafe=options.unsafe_no_sandbox, gpu=options.gpu)
     records = batch.grade_class(
         options.submissions,
         release,
@@ -71,6 +70,7 @@ def grade_command(options: argparse.Namespace) -> int:
             run=not options.no_run,
             exercises=exercises,
             run_s=options.time_limit,
+            gpu=options.gpu,
         ),
         jobs=options.jobs,
         dask=options.dask,
@@ -83,6 +83,28 @@ def grade_command(options: argparse.Namespace) -> int:
     if failed:
         print(f"To grade by hand: {', '.join(failed)}.")
     return 0
+
+
+def _try(*, unsafe: bool, gpu: bool) -> None:
+    """Tries what this machine is asked for before anybody is graded.
+
+    Raises:
+      CourseError: there is no sandbox, or no card.
+    """
+    from course_lib.grading.sandbox import Sandbox
+
+    sandbox = Sandbox.probe(unsafe=unsafe)
+    if not gpu:
+        return
+    from course_lib.grading.card import Card
+
+    card = Card(sandbox)
+    if card.device is None:
+        raise CourseError(
+            f"--gpu: there is no card here that JAX can use in the sandbox: {card.why}. Without "
+            "--gpu the same marks come out."
+        )
+    print(f"What is right also runs on {card.device.name}.", file=sys.stderr)
 
 
 def _release(options: argparse.Namespace) -> Release:

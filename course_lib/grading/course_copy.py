@@ -20,7 +20,7 @@ from pathlib import Path
 _LIBRARY = Path(__file__).resolve().parents[1]
 _NEVER = ("__pycache__", "grading")
 _SEALED = ("authoring", "benchmarks", "mojo", "cli.py", "lab.py", "chapter_check.py")
-_TRACER = "tracing_child.py"
+_CHILDREN = ("tracing_child.py", "card_child.py")  # what runs a student's code
 _INSTEAD = 'raise RuntimeError("the sandbox holds no references")'
 
 
@@ -42,7 +42,8 @@ def _copy(kind: str, pid: int) -> str:
             path.write_text(without_references(path.read_text(encoding="utf-8")), encoding="utf-8")
         (target / "grading").mkdir()
         (target / "grading" / "__init__.py").write_text("", encoding="utf-8")
-        shutil.copy(Path(__file__).with_name(_TRACER), target / "grading" / _TRACER)
+        for child in _CHILDREN:
+            shutil.copy(Path(__file__).with_name(child), target / "grading" / child)
     # inside nothing can be written: what is not compiled here is compiled by each process anew
     unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
     compileall.compile_dir(folder, quiet=2, invalidation_mode=unchecked)

@@ -114,6 +114,21 @@ def _case(*args: tuple[tuple[int, ...], str], **static: int) -> Case:
     return Case(tuple(Spec(shape, dtype) for shape, dtype in args), static)
 
 
+def _sized(first: str, m: int, second: str, n: int) -> Case:
+    """A matrix whose two sizes are static numbers, too."""
+    return Case((Spec((m, n)),), {first: m, second: n})
+
+
+def _blocks(lanes: int, blocks: int) -> Case:
+    """A number for each lane of some blocks."""
+    return _same(1, (blocks * lanes,), "int32", blocks=blocks)
+
+
+def _scale_rows(r: Draw) -> Case:
+    rows, cols = r(2, 70), r(2, 70)
+    return _case(((rows, cols), "float32"), ((rows,), "float32"), rows=rows, cols=cols)
+
+
 def _product(m: int, k: int, n: int, dtype: str, **static: int) -> Case:
     return _case(((m, k), dtype), ((k, n), dtype), **static)
 
@@ -228,7 +243,7 @@ def _pair_products(r: Draw) -> Case:
 
 
 def _mx_product(r: Draw) -> Case:
-    k = r(1, 2, 128)
+    k = r(1, 4, 128)
     return _case(((256, k), "float32"), ((r(1, 2, 128), k), "float32"))
 
 
@@ -270,7 +285,9 @@ FAMILIES: dict[str, Family] = {
     "grid_scheduling.snake": Family(_snake),
     "grid_scheduling.persistent_product": Family(_persistent),
     "transforms.tiled_by_hand": Family(lambda r: _same(1, (r(1, 4, 8), r(1, 3, 64)), r.float())),
-    "transforms.addresses": Family(lambda r: _same(2, (256,), "uint32", swizzle=r.of(32, 64, 128))),
+    "transforms.addresses": Family(
+        lambda r: _same(2, (r(1, 5, 128),), "uint32", swizzle=r.of(32, 64, 128))
+    ),
     "transforms.chosen": Family(
         lambda r: _rows_of_32_bytes(r, *r.of(("float32", 8), ("float16", 16), ("int8", 32)))
     ),
@@ -290,7 +307,7 @@ FAMILIES: dict[str, Family] = {
             r.of(64, 128, 256)
         )
     ),
-    "register_layouts.rows_plus_columns": Family(lambda r: _same(1, (r.of(64, 128),) * 2)),
+    "register_layouts.rows_plus_columns": Family(lambda r: _same(1, (r(1, 5, 64),) * 2)),
     "asynchronous_copies.multiply_add": Family(lambda r: _same(3, (r(1, 3, 64), r.of(64, 128)))),
     "asynchronous_copies.triple": Family(lambda r: _same(1, (r(1, 5, 64), r.of(64, 128)))),
     "asynchronous_copies.sum_and_difference": Family(
@@ -300,7 +317,7 @@ FAMILIES: dict[str, Family] = {
     "asynchronous_copies.gather_rows": Family(_gather_rows),
     "asynchronous_copies.ring_copy": Family(_ring_copy),
     "barriers.hand_off": Family(lambda r: _same(1, (r(1, 5, 128),))),
-    "barriers.exp_minus": Family(lambda r: _same(1, (2, r(1, 4, 128)))),
+    "barriers.exp_minus": Family(lambda r: _same(1, (2, r(1, 8, 128)))),
     "barriers.take_turns": Family(lambda r: _same(1, (r(1, 2, 128),), rounds=r(1, 6))),
     "barriers.queue": Family(lambda r: _same(1, (r(1, 3), r(2, 8), r(1, 2, 128)), slots=r(1, 3))),
     "barriers.ring": Family(lambda r: _same(1, (r(1, 2, 128),), laps=r(1, 4))),
@@ -354,4 +371,17 @@ FAMILIES: dict[str, Family] = {
     "many_gpus.neighbours": Family(_devices),
     "many_gpus.gather": Family(_devices),
     "many_gpus.fetch": Family(_devices),
+    "debugging.normalised": Family(lambda r: _same(1, (r(1, 8, 16), r(1, 4, 128)))),
+    "debugging.gelu": Family(lambda r: _same(1, (r(1, 12, 128),))),
+    "debugging.pull_back": Family(lambda r: _same(2, (r(1, 8, 128),))),
+    "two_languages.standardize_rows": Family(lambda r: _same(1, (r(1, 12), r(1, 6, 128)))),
+    "mojo_launches.from_cuda": Family(lambda r: _same(2, (1000,), size=r(2, 999))),
+    "mojo_launches.vector_add": Family(lambda r: (lambda n: _same(2, (n,), n=n))(r(2, 3000))),
+    "mojo_launches.scale_rows": Family(_scale_rows),
+    "mojo_tiles.block_sum": Family(lambda r: _blocks(512, r(2, 9))),
+    "mojo_tiles.histogram": Family(lambda r: _blocks(256, r(2, 9))),
+    "mojo_tiles.copy_part": Family(lambda r: _sized("m", r(1, 5, 16), "n", r(1, 5, 32))),
+    "two_languages.standardize_lanes": Family(
+        lambda r: _sized("rows", r(1, 6, 8), "cols", r(2, 24, 32))
+    ),
 }

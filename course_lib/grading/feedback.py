@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ sys.modules["rfc3987_syntax"] = None
 import pytest
 sys.exit(pytest.main(sys.argv[1:]))
 """
+_ODD = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 _KILLED = {
     "time": "it was stopped when its time was up",
     "cpu": "it used more processor time than it may",
@@ -137,12 +139,17 @@ def _cell_run(line: str) -> CellRun | None:
     """One line that the plugin wrote, or anything that a student's code wrote in its place."""
     try:
         data: Any = json.loads(line)
-        cell, outcome = str(data["cell"])[:64], data["outcome"]
-        error, text = (str(data[k])[: nbval_plugin.LONGEST_TEXT] for k in ("error", "text"))
+        cell, outcome = _written(data["cell"])[:64], data["outcome"]
+        error, text = (_written(data[k])[: nbval_plugin.LONGEST_TEXT] for k in ("error", "text"))
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
     said_wrong = ": " in text.partition("\n")[0] and CORRECT not in text and _is_check(text)
     return CellRun(cell, outcome == "passed" and not said_wrong, error, text)
+
+
+def _written(value: Any) -> str:
+    """A text that can be written: no halves of characters, no controls of a terminal."""
+    return _ODD.sub("\ufffd", str(value))
 
 
 def _is_check(text: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from course_lib.grading.merging import parsed
@@ -25,12 +25,16 @@ _MODULES = {
     **dict.fromkeys(("pickle", "cloudpickle", "marshal", "dill"), "pickles"),
     "nbval": "the grader", "pytest": "the grader", "IPython": "the notebook",
 }  # fmt: skip
+_GIVEN_MODULES = frozenset({"functools", "jax", "jnp", "np", "pl", "plgpu"})  # by setup cells
 CORRECT = ": correct on "  # what a check's first line says of a right answer
-_COURSE_INSIDE = ("exercises", "grading", "authoring", "simulator", "model", "workers", "tracing")
+_COURSE_INSIDE = frozenset(
+    {"exercises", "grading", "authoring", "simulator", "model", "workers", "tracing", "compiler"}
+)
 _NAMES = {
     "exec": "introspection", "eval": "introspection", "compile": "introspection",
     "globals": "introspection", "locals": "introspection", "vars": "introspection",
     "__import__": "introspection", "open": "files", "get_ipython": "the notebook",
+    "setattr": "introspection", "delattr": "introspection",
 }  # fmt: skip
 _ATTRIBUTES = re.compile(
     r"^(__(?!init__|name__|doc__|call__|len__|iter__|getitem__|enter__|exit__|repr__|str__)\w+__"
@@ -51,16 +55,36 @@ def introspection(merged: Merged) -> tuple[str, ...]:
 
 
 def _uses(tree: ast.Module) -> Iterator[tuple[str, str, int]]:
+    imported = _GIVEN_MODULES | {
+        (alias.asname or alias.name).split(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
     for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
+            yield from _replaced(node, imported)
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield from _module(alias.name, node.lineno)
+        elif isinstance(node, ast.ImportFrom) and node.module == "course_lib":
+            for alias in node.names:
+                yield from _module(f"course_lib.{alias.name}", node.lineno)
         elif isinstance(node, ast.ImportFrom) and node.module:
             yield from _module(node.module, node.lineno)
         elif isinstance(node, ast.Name) and node.id in _NAMES:
             yield _NAMES[node.id], node.id, node.lineno
         elif isinstance(node, ast.Attribute) and _ATTRIBUTES.match(node.attr):
             yield "introspection", node.attr, node.lineno
+
+
+def _replaced(node: ast.Attribute, imported: Set[str]) -> Iterator[tuple[str, str, int]]:
+    """Something of another module's that gets another value: what traces or judges may be next."""
+    base: ast.expr = node
+    while isinstance(base, ast.Attribute):
+        base = base.value
+    if isinstance(base, ast.Name) and base.id in imported:
+        yield "introspection", f"sets {ast.unparse(node)}"[:60], node.lineno
 
 
 def _module(name: str, line: int) -> Iterator[tuple[str, str, int]]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import hashlib
+import os
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -31,6 +32,17 @@ BLACKBOARD = re.compile(
     r"^.+?_(?P<name>[^_]+)_attempt_(?P<date>\d{4}(?:-\d\d){5})(?:_(?P<rest>.*))?$"
 )
 _SUFFIXES = (".ipynb", ".zip")
+Owner = tuple[str, str]  # the student's name, and the platform's number
+_SURROGATES = re.compile("[\ud800-\udfff]")
+_MOST_PAPERS = 100  # of one student's
+_MOST_BYTES = 200 << 20
+_SPACES = re.compile("[\t-\r\x85\u2028\u2029]")
+# What nobody sees in a name, or what turns around the text behind it; joiners and marks of
+# direction belong to the spelling of some scripts.
+_UNSEEN = re.compile(
+    "[\0-\x1f\x7f-\x9f\u00ad\u180e\u200b\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\U000e0000-\U000e007f]"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,22 +103,47 @@ def collect(folder: Path, *, store: Path) -> tuple[Student, ...]:
     if not places:
         raise CourseError(f"{folder} holds no notebook and no zip file.")
     known = [p.place for p in papers] + empty
-    owners = _owners(places, known, default=_nfc(folder.absolute().stem))
-    students = {}
-    for owner in sorted(set(owners.values())):
-        name, lms_id = owner
-        students[owner] = Student(
-            name=f"{name} ({lms_id})" if lms_id else name,
-            lms_id=lms_id,
-            papers=tuple(
-                sorted(
-                    (p for p in papers if owners[p.place] == owner),
-                    key=lambda p: p.place,
-                )
-            ),
-            problems=tuple(problem for place, problem in problems if owners[place] == owner),
+    split = [place.split("/") for place in known]
+    skip = _wrapping(split)
+    by_blackboard = all(_is_blackboards(_own_part(p.place, skip)) for p in papers)
+    papers = [_dated(p, _own_part(p.place, skip)) if by_blackboard else p for p in papers]
+    owners = {
+        place: _owner(_own_part(place, skip), place, _name(folder.absolute().stem))
+        for place in places
+    }
+    return tuple(
+        _student(
+            owner,
+            [p for p in papers if owners[p.place] == owner],
+            [problem for place, problem in problems if owners[place] == owner],
         )
-    return tuple(students.values())
+        for owner in sorted(set(owners.values()))
+    )
+
+
+def _student(owner: Owner, papers: Sequence[Paper], problems: Sequence[Problem]) -> Student:
+    """A student with their papers; of too many the newest."""
+    kept, size = list[Paper](), 0
+    for paper in sorted(papers, key=_age):
+        size += paper.size if paper.file else 0
+        if len(kept) < _MOST_PAPERS and size <= _MOST_BYTES:
+            kept.append(paper)
+    said = list(problems)
+    if left := len(papers) - len(kept):
+        sentence = f"{len(papers)} notebooks were handed in; {left} of them were not read."
+        said.append(Problem("too-many", sentence))
+    name, lms_id = owner
+    return Student(
+        name=f"{name} ({lms_id})" if lms_id else name,
+        lms_id=lms_id,
+        papers=tuple(sorted(kept, key=lambda p: p.place)),
+        problems=tuple(said),
+    )
+
+
+def _age(paper: Paper) -> tuple[float, str]:
+    """For sorting: the newest first."""
+    return -(paper.received.timestamp() if paper.received else 0.0), paper.place
 
 
 def _under(place: str, folder: str) -> bool:
@@ -118,7 +155,7 @@ def _entries(folder: Path) -> list[str]:
     if not folder.is_dir():
         return []
     return [
-        _nfc(entry.name)
+        _name(entry.name)
         for entry in sorted(folder.iterdir())
         if not archives.ignored(entry.name)
         and (entry.is_dir() or entry.suffix.lower() in _SUFFIXES)
@@ -130,17 +167,16 @@ def _found(folder: Path, problems: list[tuple[str, Problem]]) -> Iterator[archiv
     files = sorted(folder.rglob("*")) if folder.is_dir() else [folder]
     for path in files:
         inside = path.relative_to(folder) if folder.is_dir() else Path(path.name)
-        place = _nfc(inside.as_posix())
+        place = _name(inside.as_posix())
         if path.suffix.lower() not in _SUFFIXES or archives.ignored(place):
             continue
-        if _leads_elsewhere(path, folder):
-            problems.append((place, Problem("link", f"{path.name} is a link; it was not read.")))
+        if (
+            path != folder and path.is_symlink()
+        ):  # also to a file of the folder: that is somebody else's
+            sentence = f"{_name(path.name)} is a link; it was not read."
+            problems.append((place, Problem("link", sentence)))
         elif path.is_file():
             yield from _read(path, place, problems)
-
-
-def _leads_elsewhere(path: Path, folder: Path) -> bool:
-    return not path.resolve().is_relative_to(folder.resolve())
 
 
 def _read(path: Path, place: str, problems: list[tuple[str, Problem]]) -> Iterator[archives.Found]:
@@ -151,7 +187,7 @@ def _read(path: Path, place: str, problems: list[tuple[str, Problem]]) -> Iterat
         limit = archives.MAX_ARCHIVE_BYTES if zipped else archives.MAX_NOTEBOOK_BYTES
         data = path.read_bytes() if state.st_size <= limit else b""
     except OSError as error:
-        sentence = f"{path.name} cannot be read: {error.strerror}."
+        sentence = f"{_name(path.name)} cannot be read: {error.strerror}."
         problems.append((place, Problem("unreadable", sentence)))
         return
     received = datetime.datetime.fromtimestamp(state.st_mtime).astimezone()
@@ -160,7 +196,7 @@ def _read(path: Path, place: str, problems: list[tuple[str, Problem]]) -> Iterat
     elif data:
         yield from archives.notebooks_in(data, place, problems)
     else:
-        sentence = f"{path.name} has {state.st_size >> 20} MB; it was not read."
+        sentence = f"{_name(path.name)} has {state.st_size >> 20} MB; it was not read."
         problems.append((place, Problem("too-large", sentence)))
 
 
@@ -179,25 +215,22 @@ def _stored(found: archives.Found, store: Path) -> Paper:
 # --- whose is it? --------------------------------------------------------------------------------
 
 
-Owner = tuple[str, str]
-
-
-def _owners(places: Sequence[str], known: Sequence[str], default: str) -> dict[str, Owner]:
-    """The student's name and number of each place.
+def _own_part(place: str, skip: int) -> tuple[str, bool]:
+    """The part of a place that names its student, and whether that is a loose file's name.
 
     Args:
-      places: of notebooks, and of what could not be read.
-      known: those of notebooks: only they show how the folders are used.
-      default: the name of a student whose files say none.
+      place: of a notebook, or of what could not be read.
+      skip: how many folders hold the class.
     """
-    skip = _wrapping([place.split("/") for place in known])
-    owners = {}
-    for place in places:
-        parts = place.split("/")
-        parts = parts[skip:] if len(parts) > skip else parts[-1:]
-        name, lms_id = owner_of(parts[0], loose=len(parts) == 1)
-        owners[place] = (name or default, lms_id)
-    return owners
+    parts = place.split("/")
+    parts = parts[skip:] if len(parts) > skip else parts[-1:]
+    return parts[0], len(parts) == 1
+
+
+def _owner(part: tuple[str, bool], place: str, default: str) -> Owner:
+    """The student's name and number; `default` is the name of one whose files say none."""
+    name, lms_id = owner_of(part[0], loose=part[1])
+    return name or default, lms_id
 
 
 def _wrapping(split: Sequence[Sequence[str]]) -> int:
@@ -249,7 +282,7 @@ def owner_of(name: str, *, loose: bool) -> Owner:
 
 
 def _stem(name: str) -> str:
-    stem = _nfc(name)
+    stem = _name(name)
     while stem.lower().endswith(_SUFFIXES):
         stem = stem.rsplit(".", 1)[0]
     return stem
@@ -273,17 +306,28 @@ def _tidy(text: str) -> str:
     return re.sub(r"\s+", " ", re.sub(r"[_\s]+", " ", text)).strip(" -._()[]")
 
 
-def _nfc(text: str) -> str:
-    return unicodedata.normalize("NFC", text)
+def _name(text: str) -> str:
+    """A file's name as it is shown: text that can be written, and in which all is to be seen."""
+    if _SURROGATES.search(text):  # bytes that are no UTF-8
+        text = archives.decoded(os.fsencode(text))
+    return _UNSEEN.sub("\ufffd", _SPACES.sub(" ", unicodedata.normalize("NFC", text)))
 
 
-def attempt_date(place: str) -> datetime.datetime | None:
+def _is_blackboards(part: tuple[str, bool]) -> bool:
+    match = _platform(part[0])
+    return match is not None and match.re is BLACKBOARD
+
+
+def _dated(paper: Paper, part: tuple[str, bool]) -> Paper:
+    """A paper with the date that Blackboard wrote into the name, which no student can choose."""
+    return dataclasses.replace(paper, received=attempt_date(part[0]) or paper.received)
+
+
+def attempt_date(part: str) -> datetime.datetime | None:
     """The date that Blackboard writes into a file's name, None where there is none."""
-    for part in place.split("/"):
-        if match := BLACKBOARD.match(part):
-            try:
-                naive = datetime.datetime.strptime(match["date"], "%Y-%m-%d-%H-%M-%S")
-            except ValueError:
-                return None
-            return naive.astimezone()
-    return None
+    match = BLACKBOARD.match(part)
+    try:
+        naive = datetime.datetime.strptime(match["date"], "%Y-%m-%d-%H-%M-%S") if match else None
+        return naive.astimezone() if naive else None
+    except (ValueError, OverflowError, OSError):
+        return None

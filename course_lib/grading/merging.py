@@ -341,9 +341,12 @@ def _added(given: str, theirs: str) -> str:
     before, after = parsed(given), parsed(theirs)
     if before is None or after is None:
         return ""
-    known = {ast.dump(node) for node in before.body}
-    new = [n for n in after.body if isinstance(n, _KEPT_STATEMENTS) and ast.dump(n) not in known]
-    return "\n".join(ast.unparse(n) for n in new)
+    try:
+        known = {ast.dump(node) for node in before.body}
+        kept = [n for n in after.body if isinstance(n, _KEPT_STATEMENTS)]
+        return "\n".join(ast.unparse(n) for n in kept if ast.dump(n) not in known)
+    except RecursionError:  # nested deeper than anybody writes
+        return ""
 
 
 def _same(source: str) -> str:

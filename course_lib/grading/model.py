@@ -108,6 +108,27 @@ VERDICTS = MappingProxyType(
 
 
 @dataclasses.dataclass(frozen=True)
+class OnCard:
+    """What came of running an answer on a card: an observation, on which no mark depends.
+
+    Attributes:
+      kind: "right", "wrong", "raised", "time", "crash" or "not-run".
+      words: the end of a sentence that begins with "On the card: ", or "Not run on the card: ".
+      card: what the card calls itself; "" where it was not run.
+    """
+
+    kind: str
+    words: str
+    card: str = ""
+
+    def __str__(self) -> str:
+        if self.kind == "not-run":
+            return f"Not run on the card: {self.words}."
+        name = f" ({self.card})" if self.card else ""
+        return f"On the card{name}: {self.words}."
+
+
+@dataclasses.dataclass(frozen=True)
 class ExerciseMark:
     """What one exercise earned, and why.
 
@@ -125,6 +146,7 @@ class ExerciseMark:
       flags: what the instructor should look at; never marks.
       passed, cases: how many of the hidden cases were right.
       private: for the instructor only: the hidden case, with values.
+      card: what a card gave for it, where one was asked for and the answer is right.
     """
 
     exercise: str
@@ -140,6 +162,7 @@ class ExerciseMark:
     passed: int = 0
     cases: int = 0
     private: tuple[str, ...] = ()
+    card: OnCard | None = None
 
     @property
     def ok(self) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 import math
+import re
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -72,8 +73,12 @@ summary { cursor: pointer; color: var(--soft); } li { margin: .15rem 0; overflow
 """
 
 
+# Controls, halves of characters, and what turns around the text behind it.
+_NO_TEXT = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
 def _e(text: object) -> str:
-    return html.escape("".join(c for c in str(text) if c >= " " or c in "\n\t"), quote=True)
+    return html.escape(_NO_TEXT.sub("", str(text)), quote=True)
 
 
 def _n(number: float) -> str:
@@ -184,19 +189,32 @@ def _exercises(totals: Sequence[Total]) -> str:
         for line in t.lines:
             by_exercise.setdefault(line.answer.exercise, []).append(line)
     rows = sorted(by_exercise.items(), key=lambda item: (_mean_share(item[1]), item[0]))
+    card = any(x.answer.card for lines in by_exercise.values() for x in lines)
     cells = [
         f"<tr><td><code>{_e(name).replace('.', '.<wbr>')}</code></td>"
         f'<td class="n">{_mean_share(lines):.0%}</td>'
         f'<td class="n">{sum(x.answer.verdict == "right" for x in lines)}</td>'
         f'<td class="n">{sum(x.answer.verdict == "not-done" for x in lines)}</td>'
-        f"<td>{_e(_commonest(lines))}</td></tr>"
+        f"<td>{_e(_commonest(lines))}</td>{_card_cell(lines) if card else ''}</tr>"
         for name, lines in rows
     ]
     head = (
         '<tr><th>exercise</th><th class="n">of the points</th><th class="n">right</th>'
-        '<th class="n">not done</th><th>what went wrong most often</th></tr>'
+        '<th class="n">not done</th><th>what went wrong most often</th>'
+        f"{'<th>on the card</th>' if card else ''}</tr>"
     )
     return f'<div class="wide"><table>{head}{"".join(cells)}</table></div>'
+
+
+def _card_cell(lines: Sequence[Line]) -> str:
+    """Of the answers that are right, how many the card agrees with: "12 right, 1 not"."""
+    kinds = Counter(
+        {"right": "right", "not-run": "not run"}.get(x.answer.card.kind, "not right")
+        for x in lines
+        if x.answer.card
+    )
+    said = [f"{kinds[k]} {k}" for k in ("right", "not right", "not run") if kinds[k]]
+    return f"<td>{_e(', '.join(said))}</td>"
 
 
 def _mean_share(lines: Sequence[Line]) -> float:
@@ -325,9 +343,18 @@ def _card(line: Line) -> str:
         *(_hint(n, h) for n, h in enumerate(answer.hints, 1) if answer.verdict != "right"),
         *([f'<p class="soft">{answer.passed} of {answer.cases} hidden cases were right.</p>']
           if answer.cases and answer.verdict not in ("right", "not-done") else []),
+        *_on_card(answer),
         *_code(answer),
     ]  # fmt: skip
     return f'<div class="card {kind}">{"".join(parts)}</div>'
+
+
+def _on_card(answer: ExerciseRecord) -> list[str]:
+    """What a card gave for an answer that is right, where one was asked for."""
+    if answer.card is None:
+        return []
+    more = "" if answer.card.kind in ("right", "not-run") else " Your mark does not depend on it."
+    return [f'<p class="soft">{_e(answer.card)}{more}</p>']
 
 
 def _is_new(answer: ExerciseRecord) -> bool:

@@ -9,18 +9,19 @@ before the run) and, for whatever computes, the operation itself. An answer has 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from course_lib.simulator import checked, ir
 from course_lib.simulator.machine import dataflow
-from course_lib.tracing import BARRIER_OF_ALL, SLOTS_IN_TURN
+from course_lib.tracing import BARRIER_OF_ALL, SLOTS_IN_TURN, Trace
 
 INPUT, KERNEL, CONSTANT, TABLE = "input", "kernel", "constant", "table"
+NO_KERNEL = "There is no GPU kernel in it. Do the work inside a `plgpu.kernel`."
 _ORDERLY = frozenset({INPUT, KERNEL, CONSTANT, TABLE})
 _MOST_STEPS = 200_000
-_ROUNDS = 8
 
 Sources = frozenset[str]
 
@@ -96,7 +97,7 @@ def look_around(program: ir.Program, allowed: frozenset[str], *, has_arrays: boo
 
 def _wrong(outputs: Sequence[Sources], kernels: int, *, has_arrays: bool) -> str:
     if not kernels:
-        return "There is no GPU kernel in it. Do the work inside a `plgpu.kernel`."
+        return NO_KERNEL
     if not outputs:
         return "It returns nothing."
     for sources in outputs:
@@ -137,10 +138,10 @@ class _Flow:
         for slot, const in block.consts:
             single = self.program.consts[const].size == 1
             env[slot] = frozenset({CONSTANT if single else TABLE})
+        self._steps += 1 + len(block.ops)
+        if self._steps > _MOST_STEPS:
+            raise checked.Refused("The program around the kernels is too long to follow.")
         for op in block.ops:
-            self._steps += 1
-            if self._steps > _MOST_STEPS:
-                raise checked.Refused("The program around the kernels is too long to follow.")
             results = self._op(block, op, [env[s] for s in op.inputs], env)
             for slot, value in zip(op.outputs, results, strict=False):
                 env[slot] = value
@@ -165,7 +166,12 @@ class _Flow:
         return [sources | {op.name}] * count
 
     def _keeps_order(self, block: ir.Block, op: ir.Op) -> bool:
-        """A broadcast repeats elements, unless it is of one number or only adds dimensions."""
+        """A broadcast repeats elements, unless it is of one number or only adds dimensions.
+
+        And a reshape may transpose first: `jnp.ravel(x, order="F")` does.
+        """
+        if op.name == "reshape" and op.params.get("dimensions") is not None:
+            return "transpose" in self.allowed
         if op.name != "broadcast_in_dim" or "broadcast_to" in self.allowed:
             return True
         new = next((block.types[s] for s in op.outputs if s >= 0), None)
@@ -185,7 +191,24 @@ class _Flow:
     def _do_call(self, block: ir.Block, op: ir.Op, args: list[Any], env: Any) -> list[Any]:
         return self.block(op.params["blocks"][0], args)
 
-    _do_shard_map = _do_call
+    def _do_shard_map(self, block: ir.Block, op: ir.Op, args: list[Any], env: Any) -> list[Any]:
+        """Devices that get their own rows, one after the other, move nothing; others may."""
+        axes = tuple(name for name, _ in op.params["axes"])
+        came = [
+            _join([a]) | self._dealt(block.types[s], spec, axes)
+            for a, s, spec in zip(args, op.inputs, op.params["in_specs"], strict=False)
+        ]
+        out = self.block(op.params["blocks"][0], came)
+        return [
+            _join([v]) | (self._dealt(block.types[s], spec, axes) if s >= 0 else frozenset())
+            for v, s, spec in zip(out, op.outputs, op.params["out_specs"], strict=False)
+        ]
+
+    def _dealt(self, kind: ir.Type, spec: Any, axes: tuple[str, ...]) -> Sources:
+        """What a spec does beside giving each device its part of the first dimension."""
+        in_order = spec == (axes, *[()] * (len(kind.shape) - 1))
+        fine = not kind.shape or in_order or "transpose" in self.allowed
+        return frozenset() if fine else frozenset({"shard_map"})
 
     def _do_axis_index(self, block: ir.Block, op: ir.Op, args: list[Any], env: Any) -> list[Any]:
         return [frozenset({CONSTANT})]
@@ -198,25 +221,35 @@ class _Flow:
 
     def _do_scan(self, block: ir.Block, op: ir.Op, args: list[Any], env: Any) -> list[Any]:
         n, m = op.params["consts"], op.params["carry"]
-        carry, out = args[n : n + m], list[Any]()
-        for _ in range(_ROUNDS):
-            out = self.block(op.params["blocks"][0], [*args[:n], *carry, *args[n + m :]])
-            grown = [_merged(a, b) for a, b in zip(carry, out[:m], strict=False)]
-            if grown == carry:
-                break
-            carry = grown
-        return [*carry, *out[m:]]
+        # A step may keep its rows for a later one: that moves them.
+        moved = frozenset() if "concatenate" in self.allowed else frozenset({"scan"})
+        rows = [_join([a]) | moved for a in args[n + m :]]
+        carry, out = self._settled(op.params["blocks"][0], args[:n], args[n : n + m], rows)
+        last = out[:m] if op.params["length"] else carry  # what came first is not left over
+        return [*last, *(_join([row]) | moved for row in out[m:])]
 
     def _do_while(self, block: ir.Block, op: ir.Op, args: list[Any], env: Any) -> list[Any]:
         n, m = op.params["cond_consts"], op.params["body_consts"]
-        carry = args[n + m :]
-        for _ in range(_ROUNDS):
-            out = self.block(op.params["blocks"][1], [*args[n : n + m], *carry])
+        test, body = op.params["blocks"]
+        carry, _ = self._settled(body, args[n : n + m], args[n + m :], [])
+        # How often it went round says something of what it looked at.
+        seen = _join(self.block(test, [*args[:n], *carry]))
+        chosen = frozenset() if seen <= {CONSTANT} else frozenset({"while"})
+        return [_merged(a, chosen) for a in carry]
+
+    def _settled(
+        self, body: int, consts: list[Any], carry: list[Any], rows: list[Any]
+    ) -> tuple[list[Any], list[Any]]:
+        """What a loop's carry may hold in any round, and what its body makes of that.
+
+        Sources only grow, and there are not many, so this ends.
+        """
+        while True:
+            out = self.block(body, [*consts, *carry, *rows])
             grown = [_merged(a, b) for a, b in zip(carry, out, strict=False)]
             if grown == carry:
-                break
+                return carry, out
             carry = grown
-        return carry
 
     def _do_run_state(self, block: ir.Block, op: ir.Op, args: list[Any], env: Any) -> list[Any]:
         given = iter(args)
@@ -250,14 +283,30 @@ class _Flow:
         before = self._used(op, env)
         cell = env[op.refs["ref"].slot]
         if isinstance(cell, _Cell):
-            cell.sources |= _join(args)
+            cell.sources |= _join(args) | self._part(op, env)
         return [before]
 
     def _used(self, op: ir.Op, env: Any) -> Sources:
-        """What a ref holds; a part of it is a slice."""
-        use = op.refs["ref"]
-        part = any(not _whole(t) for t in use.transforms) and "slice" not in self.allowed
-        return _join([env[use.slot]]) | (frozenset({"slice"}) if part else frozenset())
+        """What a ref holds, or a part of it."""
+        return _join([env[op.refs["ref"].slot]]) | self._part(op, env)
+
+    def _part(self, op: ir.Op, env: Any) -> Sources:
+        """What it takes to choose a part of a ref: a slice, and what says where it begins."""
+        transforms = op.refs["ref"].transforms
+        part = any(not _whole(t) for t in transforms) and "slice" not in self.allowed
+        where = _join([env[slot] for t in transforms for slot in _slots_in(t.args)])
+        return (where - {CONSTANT}) | (frozenset({"slice"}) if part else frozenset())
+
+
+def _slots_in(value: Any) -> Iterator[int]:
+    """The slots of the numbers that index a ref."""
+    if isinstance(value, ir.Var):
+        yield value.slot
+    elif isinstance(value, ir.Slice):
+        yield from _slots_in((value.start, value.size))
+    elif isinstance(value, tuple):
+        for part in value:
+            yield from _slots_in(part)
 
 
 def _whole(transform: ir.Transform) -> bool:
@@ -383,3 +432,47 @@ def _gathers(program: ir.Program) -> bool:
                         if isinstance(index, ir.Var) and block.types[index.slot].shape:
                             return True
     return False
+
+
+def hardware(program: ir.Program) -> Trace:
+    """What the kernels of a program ask of a device, as `tracing.trace` says it of a function."""
+    inside = Counter(own_name(op) for op, within in program.walk() if within)
+    around = [op for op, within in program.walk() if not within]
+    kernels = [op for op in around if op.name == "kernel"]
+    meshes = [op.params["axes"] for op in around if op.name == "shard_map"]
+    return Trace(
+        kernels=len(kernels),
+        inside=inside,
+        outside=Counter(),
+        from_kernel=True,
+        clusters=tuple(tuple(op.params["cluster"]) for op in kernels),
+        smem_bytes=max((_smem_bytes(program, op) for op in kernels), default=0),
+        gathers=int(_gathers(program)),
+        tmem_buffers=sum(
+            isinstance(t, ir.RefType) and t.space == "tmem" for b in program.blocks for t in b.types
+        ),
+        devices=max((math.prod(size for _, size in axes) for axes in meshes), default=1),
+    )
+
+
+def _smem_bytes(program: ir.Program, op: ir.Op, known: dict[int, int] | None = None) -> int:
+    """Bytes of shared memory that an operation allocates; what follows each other shares it.
+
+    `known` holds what is known of blocks: branches may run the same ones over and over.
+    """
+    known = {} if known is None else known
+    most = 0
+    for index in ir.sub_blocks(op):
+        block = program.blocks[index]
+        if index not in known:
+            known[index] = max((_smem_bytes(program, o, known) for o in block.ops), default=0)
+        scratch = block.params[len(op.inputs) :] if op.name == "run_scoped" else ()
+        most = max(most, known[index] + sum(_bytes_in_smem(block.types[s]) for s in scratch))
+    return most
+
+
+def _bytes_in_smem(kind: ir.Type) -> int:
+    if not isinstance(kind, ir.RefType) or kind.space != "smem" or kind.barrier:
+        return 0
+    bits = ir.dtype_bits(ir.numpy_dtype(kind.dtype))
+    return math.prod(kind.shape) * bits // 8

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from course_lib.grading.feedback import CellRun, Run
-from course_lib.grading.model import ExerciseMark, Problem
+from course_lib.grading.model import ExerciseMark, OnCard, Problem
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +42,7 @@ class ExerciseRecord:
     cases: int = 0
     private: tuple[str, ...] = ()
     source: str = ""
+    card: OnCard | None = None
 
     @classmethod
     def of_mark(cls, mark: ExerciseMark, source: str) -> ExerciseRecord:
@@ -135,7 +136,7 @@ def _chapter(data: Mapping[str, Any]) -> ChapterRecord:
     return ChapterRecord(
         **{
             **data,
-            "answers": tuple(ExerciseRecord(**_tuples(a)) for a in data["answers"]),
+            "answers": tuple(map(_exercise, data["answers"])),
             "run": None
             if run is None
             else Run(**{**run, "cells": tuple(CellRun(**c) for c in run["cells"])}),
@@ -143,6 +144,11 @@ def _chapter(data: Mapping[str, Any]) -> ChapterRecord:
             "flags": tuple(data["flags"]),
         }
     )
+
+
+def _exercise(data: Mapping[str, Any]) -> ExerciseRecord:
+    card = data.get("card")
+    return ExerciseRecord(**{**_tuples(data), "card": OnCard(**card) if card else None})
 
 
 def _problems(data: Sequence[Mapping[str, str]]) -> tuple[Problem, ...]:

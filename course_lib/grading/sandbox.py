@@ -29,9 +29,9 @@ from typing import IO, Any
 import psutil
 
 from course_lib.diagnostics import CourseError
-from course_lib.grading import walls
+from course_lib.grading import hurdles, walls
 from course_lib.grading.course_copy import copy_of_the_course
-from course_lib.grading.sandbox_inside import HEAD, write_record
+from course_lib.grading.sandbox_inside import END, HEAD, write_record
 from course_lib.grading.walls import Limits
 
 __all__ = ["Limits", "NoSandbox", "Outcome", "Sandbox"]
@@ -42,13 +42,6 @@ _MOST_FILES = 10_000
 _LONGEST_NAME = 1024
 _TOO_MUCH_OUTPUT = 64  # times output_bytes: it is stopped
 _PROBE = "import os; print(os.getpid() < 100 and os.getuid() != 0)"
-_HOW = (
-    "Debian and Ubuntu: apt install bubblewrap. Where it is there and does not start: user "
-    "namespaces must be allowed (sysctl kernel.unprivileged_userns_clone=1, "
-    "user.max_user_namespaces=1000; Ubuntu 24.04: sysctl "
-    "kernel.apparmor_restrict_unprivileged_userns=0, or an AppArmor profile for bwrap; in a "
-    "container: allow user namespaces and mounting /proc). --unsafe-no-sandbox grades without."
-)
 
 
 class NoSandbox(CourseError):  # noqa: N818
@@ -92,15 +85,15 @@ class Sandbox:
         """
         if unsafe:
             return cls(unsafe=True)
-        if missing := walls.missing_programs():
-            raise NoSandbox(f"No sandbox: {' and '.join(missing)} cannot be found. {_HOW}")
+        if sentence := hurdles.missing(walls.missing_programs()):
+            raise NoSandbox(sentence)
         box = cls()
         tried = box.run(
             ["python", "-I", "-c", _PROBE], limits=Limits(cpu_s=30, wall_s=60), course=""
         )
         if tried.rc != 0 or tried.stdout.strip() != "True":
             said = (tried.stderr.strip().splitlines() or ["it said nothing"])[-1]
-            raise NoSandbox(f"No sandbox: bwrap was tried and did not start ({said}). {_HOW}")
+            raise NoSandbox(hurdles.forbidden(said))
         return box
 
     def run(
@@ -113,6 +106,8 @@ class Sandbox:
         env: Mapping[str, str] | None = None,
         course: str = "sealed",
         toolchain: bool = False,
+        card: bool = False,
+        folders: Sequence[Path] = (),
     ) -> Outcome:
         """Runs a command in an empty folder of its own, and never raises for what it does.
 
@@ -125,13 +120,21 @@ class Sandbox:
           course: "sealed": a course without references, exercises and hidden cases; "full": as
             the public has it, with its compiler; "": none.
           toolchain: whether the course's compiler is there, as it always is in a "full" one.
+          card: whether the machine's cards can be used.
+          folders: further folders that are seen inside, where they are here.
         """
         limits = limits or Limits()
+        if (toolchain or course == "full") and _compiles_with_own_plugin():
+            limits = dataclasses.replace(limits, any_address=True)
         argv = [sys.executable if argv[0] == "python" else argv[0], *argv[1:]]
         bundle = _bundle(inputs or {})
         with tempfile.TemporaryDirectory(prefix="sandbox-") as stage, _pipe() as (read_fd, fd):
             os.chmod(stage, 0o755)
             rooms = _rooms(course, stage, toolchain=toolchain)
+            if folders:
+                extra = (*rooms.extra, *((str(f), str(f)) for f in folders))
+                rooms = dataclasses.replace(rooms, extra=extra)
+            rooms = walls.with_card(rooms) if card else rooms
             line, folder, variables = self._line(argv, limits, rooms, keep, fd, dict(env or {}))
             process = subprocess.Popen(
                 line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -156,8 +159,11 @@ class Sandbox:
         variables |= {"HOME": f"{folder}/.tmp/home", "TMPDIR": f"{folder}/.tmp"}
         if rooms.course:
             variables["PYTHONPATH"] = rooms.course
+        for path, inside in rooms.extra:
+            if inside == walls.TOOLCHAIN:
+                variables["COURSE_TOOLCHAIN"] = path
         inside = str(Path(__file__).with_name("sandbox_inside.py"))
-        line = [sys.executable, "-I", inside, str(fd), folder, str(limits.wall_s), "open"]
+        line = [sys.executable, "-I", inside, str(fd), folder, str(limits.wall_s), "open", "0"]
         return [*line, *keep, "--", *argv], folder, variables
 
 
@@ -165,18 +171,39 @@ def _rooms(course: str, stage: str, *, toolchain: bool) -> walls.Rooms:
     copy = copy_of_the_course(course) if course else ""
     extra: list[tuple[str, str]] = []
     if course == "full":
-        records = Path(__file__).resolve().parents[2] / "benchmarks"
-        extra += [(str(records), f"{walls.COURSE}/benchmarks")] if records.is_dir() else []
+        root = Path(__file__).resolve().parents[2]
+        # With the lock the course says whether there is Mojo, and which its records are of.
+        names = ("benchmarks", "requirements-mojo.lock", ".mojo")
+        extra += [(str(root / n), f"{walls.COURSE}/{n}") for n in names if (root / n).exists()]
     if course == "full" or toolchain:
         from course_lib.compiler import toolchain as compiler
 
         tools = compiler.folder()
-        extra += [(str(tools), f"{walls.COURSE}/.toolchain")] if tools.is_dir() else []
+        extra += [(str(tools), walls.TOOLCHAIN)] if tools.is_dir() else []
+        return walls.with_toolkit(walls.Rooms(copy, stage, tuple(extra)))
     return walls.Rooms(copy, stage, tuple(extra))
 
 
+@functools.cache
+def _compiles_with_own_plugin() -> bool:
+    """Whether kernels are compiled by the CUDA plugin of this environment, as beside a card.
+
+    It maps more of CUDA's libraries than there is address space for under most limits.
+    """
+    from course_lib.compiler import ToolchainMissing
+    from course_lib.compiler import toolchain as compiler
+
+    try:
+        return not compiler.find().path
+    except ToolchainMissing:
+        return False
+
+
 def _bundle(inputs: Mapping[str, bytes]) -> bytes:
-    """The inputs as the file inside reads them; names that lead elsewhere are a mistake of ours."""
+    """The inputs as the file inside reads them; names that lead elsewhere are a mistake of ours.
+
+    A stream without its end is one whose sender died: nothing runs then.
+    """
     import io
 
     out = io.BytesIO()
@@ -184,6 +211,7 @@ def _bundle(inputs: Mapping[str, bytes]) -> bytes:
         if not _plain_name(name):
             raise ValueError(f"{name!r} is no relative name of a file")
         write_record(out, name, content)
+    out.write(END)
     return out.getvalue()
 
 
@@ -204,11 +232,14 @@ def _limit(limits: Limits) -> None:
 
     for name, value in (
         (resource.RLIMIT_CPU, limits.cpu_s),
-        (resource.RLIMIT_AS, limits.memory_bytes),
+        (resource.RLIMIT_AS, None if limits.any_address else limits.memory_bytes),
         (resource.RLIMIT_FSIZE, limits.file_bytes),
         (resource.RLIMIT_CORE, 0),
     ):
-        resource.setrlimit(name, (value, value))
+        _, most = resource.getrlimit(name)  # no process may raise its own limit
+        known = [v for v in (value, most) if v not in (None, resource.RLIM_INFINITY)]
+        limit = min(known) if known else resource.RLIM_INFINITY
+        resource.setrlimit(name, (limit, limit))
 
 
 class _Watch:
@@ -242,6 +273,7 @@ class _Watch:
             self._end()
         for thread in self._threads:
             thread.join(_GRACE_S)
+        self._close()
         stdout, stderr, results = (bytes(o) for o in self._output)
         status, files = unpack(results, self.limits)
         rc = self.process.returncode if status is None else status
@@ -278,9 +310,16 @@ class _Watch:
                     return
 
     def _feed(self, bundle: bytes) -> None:
+        """Sends the inputs, and leaves the pipe open: its end is how they hear of our death."""
         assert self.process.stdin is not None
-        with contextlib.suppress(OSError, ValueError), self.process.stdin as stdin:
-            stdin.write(bundle)
+        with contextlib.suppress(OSError, ValueError):
+            self.process.stdin.write(bundle)
+            self.process.stdin.flush()
+
+    def _close(self) -> None:
+        assert self.process.stdin is not None
+        with contextlib.suppress(OSError, ValueError):
+            self.process.stdin.close()
 
 
 def _memory(pid: int) -> int:

@@ -1,6 +1,8 @@
 """Runs in the sandbox: unpacks the inputs, runs the command, sends the files back.
 
-    python sandbox_inside.py RESULTS_FD FOLDER WALL_S WALLED KEEP... -- COMMAND...
+    python sandbox_inside.py RESULTS_FD FOLDER WALL_S WALLED PROCESSES KEEP... -- COMMAND...
+
+It ends with all that it started as soon as its input does: whoever wrote it is dead.
 
 Everything in here is as trustworthy as the student's own code, which can do to it what
 it likes: it only saves work. The limits that hold are those of the walls and of
@@ -13,17 +15,23 @@ Files travel as records of (name, size, content); nothing that was a link comes 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fnmatch
 import os
+import resource
 import signal
 import stat
 import struct
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from typing import BinaryIO
 
 HEAD = struct.Struct("<IQ")  # bytes of the name, bytes of the content
+_KEYCTL = {"x86_64": 250, "aarch64": 219}  # the system call's number, by machine
+_JOIN_SESSION_KEYRING = 1  # keyctl(2)
+END = HEAD.pack(0, 0)  # of the inputs: a record without a name
 
 
 def write_record(out: BinaryIO, name: str, content: bytes) -> None:
@@ -33,15 +41,22 @@ def write_record(out: BinaryIO, name: str, content: bytes) -> None:
 
 
 def read_records(source: BinaryIO) -> Iterator[tuple[str, bytes]]:
-    """The files of a stream that `write_record` wrote, which is trusted not to lie."""
+    """The files of a stream that `write_record` wrote, which is trusted not to lie.
+
+    Raises:
+      EOFError: the stream ends before its end was written.
+    """
     while head := source.read(HEAD.size):
+        if head == END:
+            return
         name, size = HEAD.unpack(head)
         yield source.read(name).decode(), source.read(size)
+    raise EOFError("the inputs are cut off")
 
 
 def main(arguments: list[str]) -> None:
     """Does what the module says."""
-    fd, folder, wall_s, walled, *rest = arguments
+    fd, folder, wall_s, walled, processes, *rest = arguments
     split = rest.index("--")
     keep, command = rest[:split], rest[split + 1 :]
     os.chdir(folder)
@@ -49,7 +64,10 @@ def main(arguments: list[str]) -> None:
         os.makedirs(os.path.dirname(name) or ".", exist_ok=True)
         with open(name, "wb") as file:
             file.write(content)
-    status = run(command, float(wall_s))
+    if int(processes):
+        limit_processes(int(processes))
+    leave_the_keyring()
+    status = run(command, float(wall_s), walled == "walled")
     if walled == "walled":
         end_everything_else()
     with open(int(fd), "wb") as out:
@@ -60,9 +78,24 @@ def main(arguments: list[str]) -> None:
                 write_record(out, name, found)
 
 
-def run(command: list[str], wall_s: float) -> int:
+def limit_processes(most: int) -> None:
+    """Sets how many processes there may be in this user namespace, by which Linux counts them."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
+
+
+def leave_the_keyring() -> None:
+    """Joins a session keyring of its own: in the grader's may be tickets, and it is inherited."""
+    if number := _KEYCTL.get(os.uname().machine):
+        ctypes.CDLL(None).syscall(number, _JOIN_SESSION_KEYRING, None)
+
+
+def run(command: list[str], wall_s: float, walled: bool) -> int:
     """The command's exit status; 124 if it took too long."""
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+    watch = threading.Thread(target=end_with_the_grader, args=(process, walled), daemon=True)
+    watch.start()
     try:
         return process.wait(wall_s)
     except subprocess.TimeoutExpired:
@@ -70,6 +103,17 @@ def run(command: list[str], wall_s: float) -> int:
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
+
+
+def end_with_the_grader(process: subprocess.Popen[bytes], walled: bool) -> None:
+    """Waits for the end of the input, which stays open as long as the grader lives."""
+    while os.read(0, 1):
+        pass
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    if walled:
+        end_everything_else()
+    os._exit(125)
 
 
 def end_everything_else() -> None:

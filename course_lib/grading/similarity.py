@@ -20,6 +20,7 @@ ALIKE = 0.96  # the share of the text that two have in common
 FEWEST_CHARACTERS = 400
 MISSING = "Near-identical work was not looked for: that needs rapidfuzz (`make grading`)."
 _MOST_NAMED = 4
+_MOST_CHARACTERS = 20_000
 # A few right lines are everybody's; three long answers that agree to the letter are not.
 _FEWEST_ALIKE = 3
 _FEWEST_LINES = 5
@@ -78,7 +79,8 @@ def own_text(record: StudentRecord, release: Release) -> str:
         for line in cell.source.splitlines()
     }
     lines = [line.strip() for a in record.answers for line in a.source.splitlines()]
-    return "\n".join(line for line in lines if line and line not in given)
+    own = "\n".join(line for line in lines if line and line not in given)
+    return own[:_MOST_CHARACTERS]  # comparing takes time with the square of it
 
 
 def _as_the_solution(

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+import unicodedata
 from collections.abc import Sequence
 from typing import Any
 from xml.etree import ElementTree
@@ -14,6 +15,7 @@ from course_lib.grading.pages import UNSAFE, fault_words
 from course_lib.grading.records import to_data
 from course_lib.grading.totals import Line, Total
 
+_HALVES = re.compile("[\ud800-\udfff]")  # halves of characters, which no file can hold
 # XML 1.0, section 2.2: the characters that a document may hold at all.
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -42,7 +44,8 @@ def grades_csv(totals: Sequence[Total]) -> str:
 def _cell(text: str) -> str:
     """A cell that no spreadsheet takes for a formula."""
     plain = text.replace("\r", " ").replace("\n", " ")
-    dangerous = plain[:1] in ("=", "+", "-", "@", "\t") and not _is_number(plain)
+    first = unicodedata.normalize("NFKC", plain.lstrip())[:1]  # wide signs are signs, too
+    dangerous = first in ("=", "+", "-", "@") and not _is_number(plain)
     return f"'{plain}" if dangerous else plain
 
 
@@ -63,7 +66,8 @@ def report_json(totals: Sequence[Total], *, title: str, remarks: Sequence[str]) 
         "sandbox": not any(t.record.unsafe for t in totals),
         "students": students,
     }
-    return json.dumps(data, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    text = json.dumps(data, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    return _HALVES.sub("\ufffd", text)
 
 
 def _student(total: Total) -> dict[str, Any]:

@@ -8,21 +8,27 @@ from __future__ import annotations
 import base64
 import dataclasses
 import datetime
+import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import nbformat
 from nbformat import NotebookNode
 
 from course_lib.authoring import canonical
+from course_lib.exercises import registry
 from course_lib.grading import feedback, flags, merging, validation
-from course_lib.grading.intake import Paper, Student, attempt_date
+from course_lib.grading.intake import Paper, Student
 from course_lib.grading.model import ExerciseMark, Late, Problem, Rubric
 from course_lib.grading.records import ChapterRecord, ExerciseRecord, StudentRecord
 from course_lib.grading.release import Release
 from course_lib.grading.sandbox import Sandbox
 from course_lib.grading.skeletons import exercises_of
+from course_lib.mojo import toolchain
+
+if TYPE_CHECKING:
+    from course_lib.grading.card import Card
 
 VERSION = 1  # of what a grade is made of: another number grades everybody anew
 NOTHING = "Nothing was handed in for this chapter."
@@ -38,12 +44,14 @@ class Options:
       run: whether the notebooks are run for feedback, too.
       exercises: only these, if any are named.
       run_s: after how many seconds a notebook's run is stopped.
+      gpu: whether what is right runs on a card as well.
     """
 
     unsafe: bool = False
     run: bool = True
     exercises: tuple[str, ...] = ()
     run_s: int = 600
+    gpu: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,11 +109,17 @@ def key_of(student: Student, release: Release, options: Options) -> str:
     """The digest of a student's work, the release, and the options that matter to marks."""
     work = [[p.place, p.digest, _when(p)] for p in student.papers]
     said = [[p.kind, p.sentence] for p in student.problems]
-    how = [options.unsafe, options.run, options.run_s]
+    how = [options.unsafe, options.run, options.run_s, *(["gpu"] if options.gpu else [])]
+    how += ["mojo"] if _takes_mojo(release) and toolchain.is_installed() else []
     parts = json.dumps([VERSION, student.name, work, said, how])
     return canonical.digest_of(
         parts, dataclasses.replace(release, rubric=_timeless(release.rubric)).digest()
     )
+
+
+def _takes_mojo(release: Release) -> bool:
+    """Whether there are exercises that only a machine with Mojo marks by itself."""
+    return any(registry.get(e).program for e in release.exercises)
 
 
 def _timeless(rubric: Rubric) -> Rubric:
@@ -119,8 +133,7 @@ def _sheet(paper: Paper) -> Sheet:
 
 
 def _when(paper: Paper) -> str:
-    """A paper's date; the one that a platform wrote into its name goes before the file's."""
-    date = attempt_date(paper.place) or paper.received
+    date = paper.received
     return date.astimezone(datetime.UTC).isoformat(timespec="seconds") if date else ""
 
 
@@ -154,12 +167,18 @@ def unpacked(data: Mapping[str, Any]) -> Release:
     )
 
 
-def grade(task: Task, sandbox: Sandbox) -> StudentRecord:
-    """Grades one student."""
+def grade(task: Task, sandbox: Sandbox, *, card: Card | None = None) -> StudentRecord:
+    """Grades one student; with the option `gpu` on `card` too, by default this machine's."""
     release = unpacked(task.release)
+    if not task.options.gpu:
+        card = None
+    elif card is None:
+        card = _card(sandbox)
     chosen, problems = _by_chapter(task, release)
     chapters = [
-        _graded(task, release, chapter, chosen.get(chapter), problems.get(chapter, []), sandbox)
+        _graded(
+            task, release, chapter, chosen.get(chapter), problems.get(chapter, []), sandbox, card
+        )
         for chapter in release.chapters
         if not task.options.exercises
         or set(task.options.exercises) & set(exercises_of(release.skeletons[chapter]))
@@ -172,6 +191,14 @@ def grade(task: Task, sandbox: Sandbox) -> StudentRecord:
         lms_id=task.lms_id,
         unsafe=sandbox.unsafe,
     )
+
+
+@functools.cache
+def _card(sandbox: Sandbox) -> Card:
+    """The card of this machine: one for all that this process grades, as finding it takes time."""
+    from course_lib.grading.card import Card
+
+    return Card(sandbox)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -257,6 +284,7 @@ def _graded(
     chosen: _Candidate | None,
     said: Sequence[Problem],
     sandbox: Sandbox,
+    card: Card | None,
 ) -> ChapterRecord:
     if chosen is None or chosen.notebook is None:
         problems = (*said, *(chosen.problems if chosen else ()))
@@ -270,7 +298,7 @@ def _graded(
     if task.options.run and not task.options.exercises:
         limits = dataclasses.replace(feedback.RUN_LIMITS, wall_s=task.options.run_s)
         run = feedback.run(work.notebook, sandbox, limits=limits)
-    marks = _marks(work.merged, release, task.options, sandbox)
+    marks = _marks(work.merged, release, task.options, sandbox, card)
     sources = {c.exercise: c.source for c in work.merged.cells if c.exercise}
     return ChapterRecord(
         chapter=chapter,
@@ -284,7 +312,7 @@ def _graded(
 
 
 def _marks(
-    merged: merging.Merged, release: Release, options: Options, sandbox: Sandbox
+    merged: merging.Merged, release: Release, options: Options, sandbox: Sandbox, card: Card | None
 ) -> Sequence[ExerciseMark]:
     from course_lib.grading.marking import mark_submission
 
@@ -298,6 +326,7 @@ def _marks(
         sandbox=sandbox,
         exercises=list(wanted),
         variants=release.variants,
+        card=card,
     )
 
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from course_lib.grading.model import Late
 from course_lib.grading.overrides import Override, Overrides
 from course_lib.grading.records import ChapterRecord, ExerciseRecord, StudentRecord
+
+_MOST_FLAGS, _LONGEST_FLAG = 30, 400
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,8 +110,16 @@ def total(
         penalty=round(penalty, 6),
         manual={part: mine.manual.get(part, 0.0) for part in overrides.manual},
         notes=tuple(notes),
-        flags=(*own, *flags),
+        flags=_few((*flags, *own)),
     )
+
+
+def _few(flags: Sequence[str]) -> tuple[str, ...]:
+    """The first flags, cut short: nobody hides a class's report behind their own."""
+    short = [f if len(f) <= _LONGEST_FLAG else f"{f[:_LONGEST_FLAG]}..." for f in flags]
+    if (left := len(short) - _MOST_FLAGS) > 0:
+        short[_MOST_FLAGS:] = [f"and {left} more flags"]
+    return tuple(short)
 
 
 def _line(answer: ExerciseRecord, share: float, mine: Override) -> Line:

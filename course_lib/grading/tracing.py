@@ -77,8 +77,8 @@ class Traced:
       error: what the function raised, of the kind "TypeName".
       misfit: why it cannot take the arguments; "" if it can.
       stopped: "time", "memory", "crash": what ended it; "" where nothing did.
-      lowered: for each case what a compiler has against it, None for nothing; shorter than the
-        cases where that could not be looked at.
+      lowered: for each case what a compiler has against it, None for nothing and where it is not
+        asked (`to_lower`); shorter than the cases where that could not be looked at.
       unmet: expectations of the compiled code that are not met; None where no compiler looked.
       names: what the student calls the arguments.
     """
@@ -139,6 +139,7 @@ def _run(merged: Merged, asked: Sequence[Asked], sandbox: Sandbox) -> Outcome:
                 "needs_kernel": exercise.needs_kernel,
                 "expects": {a: dict(e) for a, e in exercise.expects.items()},
                 "shown": _case(exercise.cases[0], ()),
+                "lower": to_lower(one),
                 "cases": [_case(c, f) for c, f in zip(one.cases, files, strict=True)],
             }
         )
@@ -164,6 +165,21 @@ def _run(merged: Merged, asked: Sequence[Asked], sandbox: Sandbox) -> Outcome:
         toolchain=any(a.exercise.expects for a in asked),
         env={"JAX_TRACEBACK_FILTERING": "off"},
     )
+
+
+def to_lower(one: Asked) -> list[int]:
+    """The numbers of the cases that a compiler is asked about; that takes longer than all the rest.
+
+    These are the cases that the exercise shows, and of the drawn ones those of other dtypes.
+    """
+    known: set[tuple[str, ...]] = set()
+    numbers = []
+    for number, case in enumerate(one.cases):
+        dtypes = tuple(a.dtype for a in case.args)
+        if case in one.exercise.cases or dtypes not in known:
+            numbers.append(number)
+        known.add(dtypes)
+    return numbers
 
 
 def _array_files(number: int, one: Asked, inputs: dict[str, bytes]) -> list[list[str]]:

@@ -11,8 +11,9 @@ import contextlib
 import dataclasses
 import os
 import re
+import secrets
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from unittest import mock
 
@@ -38,7 +39,7 @@ _RESULTS = checked.Bounds(file_bytes=8 << 20, constant=1 << 20, constants=1 << 2
 _VALUES = re.compile(r" is \S+, should be \S+?\.(?= |$)")
 # Operations whose work a kernel must not be right without: taken out, or made to hand on
 # their operand.
-_LEFT_OUT = frozenset({"wgmma_ref", "tcgen05_mma"})
+_LEFT_OUT = frozenset({"wgmma_ref", "tcgen05_mma", "copy_smem_to_gmem"})
 _HANDED_ON = frozenset({"exp", "exp2", "log"})
 _COPY = "copy_gmem_to_smem"  # and this one is made to deliver something else
 
@@ -77,6 +78,7 @@ class Looked:
       means: what its kernels lack, or have and should not, a sentence each.
       errors: the error findings.
       flags: what to look at.
+      asleep: what the exercise requires, and stands in a kernel, and does not run.
     """
 
     right: bool = False
@@ -89,6 +91,7 @@ class Looked:
     means: tuple[str, ...] = ()
     errors: tuple[Finding, ...] = ()
     flags: tuple[str, ...] = ()
+    asleep: tuple[str, ...] = ()
 
 
 class Simulation:
@@ -102,6 +105,10 @@ class Simulation:
     def close(self) -> None:
         """Ends the process."""
         self._worker.close()
+
+    def call(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Calls a function of ours in the process; raises as `Worker.call` does."""
+        return self._worker.call(function, *args, timeout_s=self._timeout_s)
 
     def look(self, job: Job, exercise: Exercise) -> tuple[Looked, ...]:
         """What is to be seen of each case; never raises for what a program does."""
@@ -135,15 +142,21 @@ def simulation() -> Simulation:
 def look_here(job: Job, exercise: Exercise) -> tuple[Looked, ...]:
     """In the process: all cases, the first that is refused ends it."""
     looked: list[Looked] = []
+    asleep = tuple(exercise.requires)
     for number, (case, data) in enumerate(zip(job.cases, job.programs, strict=True)):
         arrays = drawing.draw_case(case, seed=job.seed, index=number)
-        looked.append(_look(job, exercise, case, data, arrays, first=number == 0))
+        looked.append(_look(job, exercise, case, data, arrays, first=number == 0, asleep=asleep))
+        asleep = looked[-1].asleep
+    if asleep:  # in every case: an honest kernel may do without in the smallest
+        means = (*looked[0].means, *(_ASLEEP.format(name=n) for n in sorted(asleep)))
+        looked[0] = dataclasses.replace(looked[0], means=means)
     return tuple(looked)
 
 
 def _look(
-    job: Job, exercise: Exercise, case: Case, data: bytes, arrays: tuple[Array, ...], *, first: bool
-) -> Looked:
+    job: Job, exercise: Exercise, case: Case, data: bytes, arrays: tuple[Array, ...], *,
+    first: bool, asleep: Sequence[str],
+) -> Looked:  # fmt: skip
     try:
         program = checked.read(data, bounds=None if exercise.needs_kernel else _RESULTS)
         if not exercise.needs_kernel:
@@ -151,11 +164,17 @@ def _look(
         _check_arguments(program, case)
         around = provenance.look_around(program, job.around, has_arrays=bool(case.args))
     except checked.Refused as error:
+        if exercise.needs_kernel and not checked.has_kernel(data):
+            return Looked(around=provenance.NO_KERNEL)
         return Looked(refused=str(error))
     means = describe_means(exercise, around.inside)
     errors = tuple(_unlowerable(n) for n in around.unlowerable)
     base = Looked(around=around.wrong, means=means, errors=errors)
-    return _simulated(job, exercise, case, program, arrays, base, around.inside, first=first)
+    looked = _simulated(job, exercise, case, program, arrays, base, around.inside, first=first)
+    if not looked.right or looked.around:
+        return looked
+    left = tuple(n for n in asleep if _never_runs(n, program, arrays))
+    return dataclasses.replace(looked, asleep=left)
 
 
 def _simulated(
@@ -178,7 +197,8 @@ def _simulated(
     return looked
 
 
-_IDLE = "The result is the same without `{name}`: what it computes is not used."
+_ASLEEP = "`{name}` stands in a kernel and is never run."
+_IDLE = "The result is the same without `{name}`: what it does is not used."
 
 
 def _run(
@@ -218,7 +238,7 @@ def _compared(
     job: Job, exercise: Exercise, case: Case, arrays: tuple[Array, ...], value: Sequence[Any],
     base: Looked,
 ) -> Looked:  # fmt: skip
-    difference = _difference(exercise, case, arrays, value, job.names)
+    difference = first_difference(exercise, case, arrays, value, job.names)
     if difference is None:
         return dataclasses.replace(base, right=True)
     return dataclasses.replace(
@@ -226,7 +246,7 @@ def _compared(
     )
 
 
-def _difference(
+def first_difference(
     exercise: Exercise, case: Case, arrays: tuple[Array, ...], value: Sequence[Any],
     names: Sequence[str] = (),
 ) -> Difference | None:  # fmt: skip
@@ -268,7 +288,33 @@ def _right_without(
     idle = ir.Program(blocks, program.consts, program.places, program.entry)
     with _loads_that_lie() if name == _COPY else contextlib.nullcontext():
         value, _ = _run(idle, arrays)
-    return value is not None and _difference(exercise, case, arrays, value) is None
+    return value is not None and first_difference(exercise, case, arrays, value) is None
+
+
+def _never_runs(name: str, program: ir.Program, arrays: Sequence[Array]) -> bool:
+    """Whether operations of a name are there, and none runs: traps in their place stay shut.
+
+    `name` is JAX's; what is counted and is no operation ("slots in turn") has no trap.
+    """
+    blocks = [
+        dataclasses.replace(b, ops=tuple(_trap(op, name) for op in b.ops)) for b in program.blocks
+    ]
+    trapped = ir.Program(blocks, program.consts, program.places, program.entry)
+    if not any(op.params.get("what") == _TRAP for op, _ in trapped.walk()):
+        return False
+    value, findings = _run(trapped, arrays)
+    return value is not None and not any(_TRAP in f.what for f in findings)
+
+
+_TRAP = f"a trap ({secrets.token_hex(8)})"  # which no name in a program can be
+
+
+def _trap(op: ir.Op, name: str) -> ir.Op:
+    """An operation of a name, with one in its place that stops whoever runs it."""
+    if provenance.own_name(op) != name:
+        return op
+    params = {"what": _TRAP, "fix": "none"}
+    return dataclasses.replace(op, name="unsupported", inputs=(), refs={}, params=params)
 
 
 def _idle(op: ir.Op, name: str) -> ir.Op:

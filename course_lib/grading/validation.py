@@ -16,7 +16,11 @@ from nbformat import NotebookNode
 from course_lib.grading.archives import MAX_NOTEBOOK_BYTES
 from course_lib.grading.model import Problem
 
-_MAX_CELLS = 5_000
+_MAX_CELLS = 1_000  # the longest chapter has 160
+_MAX_CELL = 100_000  # characters
+_MAX_CODE = 1_000_000  # characters of all code cells together
+_MOST_SAID = 20
+_OUTPUTS, _TEXT, _TAGS, _TAG = 50, 20_000, 50, 100  # what is kept of a cell for flags
 _KINDS = ("code", "markdown", "raw")
 
 
@@ -39,7 +43,13 @@ def read(data: bytes) -> tuple[NotebookNode | None, tuple[Problem, ...]]:
         return None, (problem,)
     problems: list[Problem] = []
     kept = [c for n, cell in enumerate(cells, 1) if (c := _cell(n, cell, problems)) is not None]
+    size = sum(len(c["source"]) for c in kept if c["cell_type"] == "code")
+    if size > _MAX_CODE:
+        sentence = f"The notebook has {size:,} characters of code; up to {_MAX_CODE:,} are read."
+        return None, (Problem("too-much-code", sentence),)
     problems += _id_problems(kept)
+    if (left := len(problems) - _MOST_SAID) > 0:
+        problems[_MOST_SAID:] = [Problem("and-more", f"And {left} more like these.")]
     return nbformat.from_dict({**_EMPTY, "cells": kept}), tuple(problems)
 
 
@@ -123,19 +133,56 @@ def _cell(number: int, cell: Any, problems: list[Problem]) -> dict[str, Any] | N
             Problem("no-source", f"Cell {number} of the file has no text; it was taken as empty.")
         )
         source = ""
-    metadata = cell.get("metadata")
+    code = cell["cell_type"] == "code"
+    if code and len(source) > _MAX_CELL:
+        sentence = (
+            f"Cell {number} of the file has {len(source):,} characters; up to {_MAX_CELL:,} are "
+            "read. It was taken as empty."
+        )
+        problems.append(Problem("long-cell", sentence))
+        source = ""
     clean: dict[str, Any] = {
         "cell_type": cell["cell_type"],
         "id": _id_of(cell),
-        "metadata": metadata if isinstance(metadata, dict) else {},
-        "source": _printable(source),
+        "metadata": _metadata(cell.get("metadata")),
+        "source": _printable(source[:_MAX_CELL]),  # of text, which may hold pictures, the beginning
     }
-    if clean["cell_type"] == "code":
-        outputs = cell.get("outputs")
-        clean["outputs"] = outputs if isinstance(outputs, list) else []
+    if code:
+        clean["outputs"] = _outputs(cell.get("outputs"))
         count = cell.get("execution_count")
         clean["execution_count"] = count if isinstance(count, int) else None
     return clean
+
+
+def _metadata(metadata: Any) -> dict[str, Any]:
+    """What anybody looks at of a cell's metadata: its tags and its exercise."""
+    clean: dict[str, Any] = {}
+    if isinstance(metadata, dict):
+        tags, exercise = metadata.get("tags"), metadata.get("exercise")
+        if isinstance(tags, list):
+            short = (_printable(t[:_TAG]) for t in tags[:_TAGS] if isinstance(t, str))
+            clean["tags"] = [t for t in short if t.isprintable()]
+        if isinstance(exercise, str):
+            clean["exercise"] = _printable(exercise[:_TAG])
+    return clean
+
+
+def _outputs(outputs: Any) -> list[dict[str, Any]]:
+    """The beginnings of the texts that stand below a cell; pictures are not kept."""
+    kept = []
+    for output in outputs[:_OUTPUTS] if isinstance(outputs, list) else ():
+        if not isinstance(output, dict):
+            continue
+        data = output.get("data")
+        text = output.get("text")
+        if text is None and isinstance(data, dict):
+            text = data.get("text/plain")
+        if isinstance(text, list):
+            text = "".join(t for t in text[:_TEXT] if isinstance(t, str))
+        if isinstance(text, str):
+            stream = {"output_type": "stream", "name": "stdout"}
+            kept.append({**stream, "text": _printable(text[:_TEXT])})
+    return kept
 
 
 def _id_of(cell: dict[str, Any]) -> str:

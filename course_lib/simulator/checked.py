@@ -45,25 +45,40 @@ class Bounds:
 
     Attributes:
       file_bytes, unpacked_bytes: before and after decompression.
+      text_bytes: of the structure, as JSON.
+      values: numbers, names and lists of the structure together.
       blocks, ops, slots, places: how many, in all blocks together.
       constant: elements of one constant.
       constants: elements of all constants together.
       elements: of any array that an operation declares.
+      all_elements: of all these arrays together.
+      things: barriers or semaphores of an array of them.
       text: characters of a name.
       depth: of nested parameters.
+      nesting: of blocks that run blocks.
+      steps: operations that run whatever the inputs are.
+
+    The largest honest program of the course has 22 kB of structure, 3,000 values, 20 blocks that
+    are 7 deep, and arrays of 2 million elements together.
     """
 
     file_bytes: int = 4 << 20
     unpacked_bytes: int = 64 << 20
+    text_bytes: int = 8 << 20
+    values: int = 1_000_000
     blocks: int = 5_000
     ops: int = 100_000
     slots: int = 300_000
     places: int = 20_000
     constant: int = 64
     constants: int = 4_096
-    elements: int = 1 << 28
+    elements: int = 1 << 26
+    all_elements: int = 1 << 29
+    things: int = 4_096
     text: int = 500
     depth: int = 12
+    nesting: int = 100
+    steps: int = 6_000_000
 
 
 _PLAIN_DTYPES = frozenset(
@@ -88,6 +103,7 @@ OPERATIONS = (
 _INT = 1 << 62
 _MOST_BLOCKS_OF_OP = 64
 _NPZ_NAME = re.compile(r"program\.npy|c(0|[1-9]\d{0,5})\.npy")
+_HEADER = 1_024  # bytes that an npy file may have before its content
 _DIMENSIONS = 32
 _ELEMENTS = 1 << 40
 _SURROGATES = re.compile("[\ud800-\udfff]")
@@ -107,6 +123,29 @@ def read(data: bytes, *, bounds: Bounds | None = None) -> ir.Program:
         raise
     except (RecursionError, MemoryError):
         raise Refused("The program is nested too deeply, or too large.") from None
+
+
+def has_kernel(data: bytes, *, bounds: Bounds | None = None) -> bool:
+    """Whether bytes that `read` refuses hold a kernel; True where that cannot be said.
+
+    It is for words only: who brings no kernel at all should read that, rather than that the model
+    has no sort.
+    """
+    try:
+        head, _ = _unpack(data, bounds or Bounds())
+    except (Refused, RecursionError, MemoryError):
+        return True
+    left = [head]
+    while left:
+        part = left.pop()
+        if isinstance(part, list):
+            left += part
+        elif isinstance(part, dict):
+            fields = part.get("f")
+            if part.get("!") == "Op" and isinstance(fields, list) and fields[:1] == ["kernel"]:
+                return True
+            left += part.values()
+    return False
 
 
 def _unpack(data: bytes, bounds: Bounds) -> tuple[Any, list[np.ndarray]]:
@@ -129,7 +168,10 @@ def _unpack(data: bytes, bounds: Bounds) -> tuple[Any, list[np.ndarray]]:
         raise
     except Exception as error:  # zipfile and zlib raise many kinds for what is no archive
         raise Refused(f"The program is no archive: {type(error).__name__}.") from None
-    text = _array(parts.pop("program.npy"), "program")
+    content = parts.pop("program.npy")
+    most = bounds.text_bytes
+    _need(len(content) <= most + _HEADER, f"its structure has more than {most:,} bytes")
+    text = _array(content, "program")
     _need(text.dtype == np.uint8 and text.ndim == 1, "its structure is not text")
     try:
         head = json.loads(text.tobytes().decode(), parse_constant=float)
@@ -187,7 +229,7 @@ class _Reader:
 
     def __init__(self, bounds: Bounds) -> None:
         self.bounds = bounds
-        self.ops = self.slots = 0
+        self.ops = self.slots = self.values = self.elements = 0
 
     def program(self, head: Any, arrays: Sequence[np.ndarray]) -> ir.Program:
         keys = {"version", "entry", "blocks", "places", "dtypes"}
@@ -208,6 +250,7 @@ class _Reader:
         _need(len(set(uids)) == len(uids), "two of its operations have one number")
         program = ir.Program(blocks, consts, places, entry)
         _check_kernels(program)
+        _check_size(program, self.bounds)
         return program
 
     def list_of(self, values: Any, cls: type, most: int, what: str) -> list[Any]:
@@ -238,8 +281,15 @@ class _Reader:
 
     def value(self, value: Any, hint: Any, depth: int) -> Any:
         """A JSON value as what a field's type says."""
+        self.count()
         _need(depth <= self.bounds.depth, "its parameters are nested too deeply")
         return _checker(hint)(value, self, depth)
+
+    def count(self) -> None:
+        """One more value of the structure."""
+        self.values += 1
+        if self.values > self.bounds.values:
+            _need(False, f"it has more than {self.bounds.values:,} values")
 
     def text(self, value: Any) -> str:
         _need(isinstance(value, str), f"it has {_shown(value)} where text is needed")
@@ -265,6 +315,7 @@ class _Reader:
 
     def plain(self, value: Any, depth: int) -> Any:
         """A parameter: plain data, or a type, a slice, a slot."""
+        self.count()
         _need(depth <= self.bounds.depth, "its parameters are nested too deeply")
         if value is None or isinstance(value, bool | float):
             return value
@@ -379,8 +430,10 @@ def _shown(value: Any) -> str:
 
 def _shape(shape: Sequence[int], reader: _Reader) -> None:
     _need(len(shape) <= _DIMENSIONS and all(n >= 0 for n in shape), "it has a shape that none has")
-    count = math.prod(shape)
-    _need(count <= reader.bounds.elements, f"it has an array of {count:,} elements")
+    count, most, together = math.prod(shape), reader.bounds.elements, reader.bounds.all_elements
+    _need(count <= most, f"it has an array of more than {most:,} elements")
+    reader.elements += count
+    _need(reader.elements <= together, f"its arrays have more than {together:,} elements together")
 
 
 def _array_type(made: ir.ArrayType, reader: _Reader) -> None:
@@ -394,6 +447,8 @@ def _ref_type(made: ir.RefType, reader: _Reader) -> None:
     _need((made.dtype == "barrier") == (made.barrier is not None), "a barrier is not declared")
     _need(made.space in _SPACES, f"it has a ref in {_shown(made.space)}")
     _shape(made.shape, reader)
+    few = not special or math.prod(made.shape) <= reader.bounds.things
+    _need(few, f"it has more than {reader.bounds.things:,} of a {made.dtype}")
 
 
 def _transform(made: ir.Transform, reader: _Reader) -> None:
@@ -494,6 +549,33 @@ def _check_kernels(program: ir.Program) -> None:
         for type_ in program.blocks[index].types:
             host = isinstance(type_, ir.RefType) and type_.space == "host"
             _need(not host, "a kernel of it has memory of the host")
+
+
+def _check_size(program: ir.Program, bounds: Bounds) -> None:
+    """How deep the blocks run each other, and how much runs at least, whatever the inputs are.
+
+    Blocks use earlier ones only, so both are known of those that a block uses.
+    """
+    levels: list[int] = []
+    steps: list[int] = []
+    for block in program.blocks:
+        levels.append(
+            1 + max((levels[b] for op in block.ops for b in ir.sub_blocks(op)), default=0)
+        )
+        steps.append(sum(1 + _steps_of(op, steps) for op in block.ops))
+    deep, most = levels[program.entry] > bounds.nesting, bounds.steps
+    _need(not deep, f"its blocks run each other more than {bounds.nesting} deep")
+    _need(steps[program.entry] <= most, f"it runs more than {most:,} operations")
+
+
+def _steps_of(op: ir.Op, steps: Sequence[int]) -> int:
+    """The operations that run at least within an operation, given those of all earlier blocks."""
+    inner = [max(1, steps[b]) for b in ir.sub_blocks(op)]
+    if op.name == "scan":
+        return int(op.params["length"]) * inner[0]
+    if op.name == "kernel":
+        return math.prod(op.params["grid"]) * int(op.params["num_threads"]) * inner[0]
+    return min(inner, default=0)  # one branch, or a loop's condition, or all there is
 
 
 # How many blocks an operation runs; none, where it is not listed.

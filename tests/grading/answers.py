@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from course_lib.authoring.source import Course, find_sources, read_chapter
@@ -47,21 +47,33 @@ def answered(exercise: str, source: str) -> Merged:
 
 def wrong_answer(exercise: str, name: str) -> str:
     """The text of a cell with one of an exercise's wrong answers."""
+    return f"{wrong_answers_cell(exercise)}\n{taken(exercise, name)}\n"
+
+
+def wrong_answers_cell(exercise: str) -> str:
+    """The text of a cell with all wrong answers of an exercise, for `taken`."""
     chapter, file = exercise.split(".")
     text = (WRONG_ANSWERS / chapter / f"{file}.py").read_text(encoding="utf-8")
     text = text.replace("from __future__ import annotations\n", "")
-    text = text.replace("from tests.wrong_answers import Wrong\n", _WRONG)
-    return f"{text}\n{get(exercise).function} = WRONG[{name!r}].fn\n"
+    return text.replace("from tests.wrong_answers import Wrong\n", _WRONG)
 
 
-def mark_all(chapter: str, answers: Mapping[str, tuple[str, str]]) -> dict[str, ExerciseMark]:
+def taken(exercise: str, name: str) -> str:
+    """A cell that answers with one of the wrong answers that a cell above has."""
+    return f"{get(exercise).function} = WRONG[{name!r}].fn"
+
+
+def mark_all(
+    chapter: str, answers: Mapping[str, tuple[str, str]], *, above: Sequence[str] = ()
+) -> dict[str, ExerciseMark]:
     """The marks of many answers to a chapter's exercises, by label, out of one sandbox.
 
     `answers` are `(exercise id, cell)`. Each is asked for as an exercise of its own, with a cell
-    of its own behind the chapter's.
+    of its own behind the chapter's; between these are the cells `above`, a student's own.
     """
     merged = solved(chapter)
     asked, cells = [], list(merged.cells)
+    cells += [SourceCell(f"own-{n}", text, own=True) for n, text in enumerate(above)]
     for number, (exercise_id, source) in enumerate(answers.values()):
         plain = ask(exercise_id, "", RUBRIC, seed=SEED)
         own = f"{exercise_id}#{number}"

@@ -9,6 +9,8 @@ answers that pretend to be equal; looking it up; taking over the process; forgin
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,6 +28,8 @@ class Cheat:
     alone: bool = False
 
 
+# What those leave on the host that get code out of the sandbox.
+TRACES = (Path("/tmp/pwned-by-a-pickle"), Path("/tmp/pwned-by-a-slot"))
 _COPY = """
 @functools.partial(plgpu.kernel, out_type=out, grid=(out.shape[0],), grid_names=("row",))
 def copy_kernel(x_gmem, y_gmem):
@@ -188,6 +192,41 @@ def double_through_smem(x):
         plgpu.barrier_wait(loaded)
         y_gmem[part] = x_gmem[part] * 2
 
+    return kernel(x)
+""",
+    ),
+    "the means in a branch that is never taken": Cheat(
+        "asynchronous_copies.triple",
+        """
+def triple(x):
+    @functools.partial(plgpu.kernel, out_type=x, scratch_types=[plgpu.SMEM((2, 64, x.shape[1]), x.dtype)])
+    def kernel(x_gmem, y_gmem, slots):
+        y_gmem[...] = x_gmem[...] * 3
+        @pl.when(x_gmem[0, 0] != x_gmem[0, 0])
+        def _():
+            def step(i, _):
+                plgpu.copy_smem_to_gmem(slots.at[0], y_gmem.at[pl.ds(0, 64)])
+                plgpu.wait_smem_to_gmem(0)
+                return ()
+            jax.lax.fori_loop(0, 3, step, ())
+    return kernel(x)
+""",
+    ),
+    "a copy out of shared memory that is written over": Cheat(
+        "asynchronous_copies.triple",
+        """
+def triple(x):
+    @functools.partial(plgpu.kernel, out_type=x, scratch_types=[plgpu.SMEM((64, x.shape[1]), x.dtype)])
+    def kernel(x_gmem, y_gmem, slot):
+        def step(i, _):
+            rows = pl.ds(i * 64, 64)
+            slot[...] = x_gmem[rows]
+            plgpu.commit_smem()
+            plgpu.copy_smem_to_gmem(slot, y_gmem.at[rows])
+            plgpu.wait_smem_to_gmem(0)
+            y_gmem[rows] = x_gmem[rows] * 3
+            return ()
+        jax.lax.fori_loop(0, x.shape[0] // 64, step, ())
     return kernel(x)
 """,
     ),
@@ -503,3 +542,21 @@ SLOW_CHEATS: dict[str, Cheat] = {
         "import time\ndef reverse_rows(x):\n    time.sleep(100_000)\n    return x\n",
     ),
 }
+
+
+def papers(cheats: Mapping[str, Cheat]) -> Iterator[dict[str, Cheat]]:
+    """The cheats in as few submissions as possible: one of each exercise of a chapter."""
+    left = dict(cheats)
+    while left:
+        first = next(iter(left))
+        paper: dict[str, Cheat] = {first: left.pop(first)}
+        chapter = paper[first].exercise.split(".")[0]
+        for name, cheat in list(left.items()) if not paper[first].alone else ():
+            taken = {c.exercise for c in paper.values()}
+            if (
+                not cheat.alone
+                and cheat.exercise.startswith(f"{chapter}.")
+                and cheat.exercise not in taken
+            ):
+                paper[name] = left.pop(name)
+        yield paper

@@ -1,7 +1,7 @@
-"""A class of sixty who do not exist: right, partly right, wrong, broken, honest, cheating.
+"""A class that does not exist: right, partly right, wrong, broken, honest, cheating.
 
     lay_out(folder)    writes everybody's work
-    CLASS              name -> `Person`: what was handed in, and what it may earn
+    everybody()        name -> `Person`: what was handed in, and what it may earn
 
 The chapter is 00: its exercises are the quickest to mark.
 """
@@ -12,6 +12,7 @@ import dataclasses
 import functools
 import importlib
 import io
+import itertools
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,7 +21,9 @@ from nbformat import NotebookNode
 
 from course_lib.exercises import all_exercises, get
 from tests.grading.answers import wrong_answer
+from tests.grading.cheating import CHEATS, papers
 from tests.grading.classroom import handed_in, own_cell, release, solutions, to_bytes
+from tests.grading.honest import ANSWERS, Honest
 from tests.wrong_answers import Wrong
 
 CHAPTER = "00_start_here"
@@ -36,11 +39,13 @@ class Person:
       data: the file's bytes.
       earns: the points of each exercise; what is missing earns its full point.
       name: the file's name.
+      harms: whether they may spoil what else they handed in; never what others did.
     """
 
     data: bytes
     earns: Mapping[str, float] = dataclasses.field(default_factory=dict)
     name: str = f"{CHAPTER}.ipynb"
+    harms: bool = False
 
     def points(self, exercise: str) -> float:
         return self.earns.get(exercise, 1.0)
@@ -119,15 +124,50 @@ def _zipped(data: bytes) -> bytes:
     return packed.getvalue()
 
 
+def _unusual(honest: Honest) -> Person:
+    """The whole chapter with an answer of `honest` in it, and the cells that come with it."""
+    texts = {**solutions(CHAPTER), honest.exercise: honest.answer}
+    notebook = handed_in(texts, chapter=CHAPTER)
+    at = next(
+        i for i, c in enumerate(notebook.cells) if c.metadata.get("exercise") == honest.exercise
+    )
+    below = [own_cell(text, f"below-{n}") for n, text in enumerate(honest.below)]
+    above = [own_cell(text, f"above-{n}") for n, text in enumerate(honest.above)]
+    notebook.cells[at : at + 1] = [*above, notebook.cells[at], *below]
+    return Person(to_bytes(notebook))
+
+
+def answering(texts: Mapping[str, str]) -> Person:
+    """These texts in the cells of their exercises, none of which earns anything; the rest right."""
+    notebook = handed_in({**solutions(CHAPTER), **texts}, chapter=CHAPTER)
+    return Person(to_bytes(notebook), dict.fromkeys(texts, 0.0))
+
+
+def wrong_answers(exercise: str) -> tuple[str, ...]:
+    """The names of an exercise's wrong answers."""
+    wrong: Mapping[str, Wrong] = importlib.import_module(f"tests.wrong_answers.{exercise}").WRONG
+    return tuple(wrong)
+
+
 def _wrong() -> dict[str, Person]:
-    """Every wrong answer of every exercise of the chapter, in a notebook of its own."""
+    """Every wrong answer of every exercise: one person has the first of each, and so on."""
+    rows = itertools.zip_longest(*map(wrong_answers, EXERCISES))
+    return {
+        f"wrong {n}": answering(
+            {e: wrong_answer(e, name) for e, name in zip(EXERCISES, row, strict=True) if name}
+        )
+        for n, row in enumerate(rows)
+    }
+
+
+def _known_cheats() -> dict[str, Person]:
+    """The cheats of `cheating` that pretend to answer this chapter, several in a notebook."""
+    mine = {n: c for n, c in CHEATS.items() if c.exercise in EXERCISES}
     people = {}
-    for exercise in EXERCISES:
-        module = f"tests.wrong_answers.{exercise}"
-        wrong: Mapping[str, Wrong] = importlib.import_module(module).WRONG
-        for n, name in enumerate(wrong):
-            text = wrong_answer(exercise, name)
-            people[f"wrong {exercise.split('.')[1]} {n}"] = instead(text, exercise=exercise)
+    for n, paper in enumerate(papers(mine)):
+        person = answering({c.exercise: c.source for c in paper.values()})
+        harms = any(c.alone for c in paper.values())
+        people[f"cheat {n}"] = dataclasses.replace(person, harms=harms)
     return people
 
 
@@ -187,16 +227,22 @@ def _honest() -> dict[str, Person]:
         "honest helper": Person(solved(_helper_below)),
         "honest names": Person(solved(_renamed)),
         "honest zip": Person(_zipped(solved()), name="work.zip"),
+        **{f"honest {n}": _unusual(answer) for n, answer in enumerate(ANSWERS.values())},
         "partly none": only(),
         **{f"partly {e.split('.')[1]}": only(e) for e in EXERCISES},
         "partly all but one": only(*OTHERS),
     }
 
 
+def cheated() -> int:
+    """How many cheats there are in the class, some of them several in a notebook."""
+    return len(_cheats()) + sum(c.exercise in EXERCISES for c in CHEATS.values())
+
+
 @functools.cache
 def everybody() -> dict[str, Person]:
     """The whole class, by the name of their folder."""
-    return {**_honest(), **_wrong(), **_broken(), **_cheats()}
+    return {**_honest(), **_wrong(), **_broken(), **_cheats(), **_known_cheats()}
 
 
 def lay_out(folder: Path) -> Path:

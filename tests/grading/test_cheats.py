@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 
 import pytest
 
@@ -13,29 +12,9 @@ from course_lib.grading import tracing
 from course_lib.grading.marking import mark_submission
 from course_lib.grading.model import ExerciseMark, Merged
 from tests.grading.answers import RUBRIC, SEED, answered, box, solved
-from tests.grading.cheating import CHEATS, SLOW_CHEATS, Cheat
+from tests.grading.cheating import CHEATS, SLOW_CHEATS, TRACES, Cheat, papers
 
 pytestmark = [pytest.mark.needs("bubblewrap"), pytest.mark.slow]
-
-TRACES = (Path("/tmp/pwned-by-a-pickle"), Path("/tmp/pwned-by-a-slot"))
-
-
-def papers(cheats: Mapping[str, Cheat]) -> Iterator[dict[str, Cheat]]:
-    """The cheats in as few submissions as possible: one of each exercise of a chapter."""
-    left = dict(cheats)
-    while left:
-        first = next(iter(left))
-        paper: dict[str, Cheat] = {first: left.pop(first)}
-        chapter = paper[first].exercise.split(".")[0]
-        for name, cheat in list(left.items()) if not paper[first].alone else ():
-            taken = {c.exercise for c in paper.values()}
-            if (
-                not cheat.alone
-                and cheat.exercise.startswith(f"{chapter}.")
-                and cheat.exercise not in taken
-            ):
-                paper[name] = left.pop(name)
-        yield paper
 
 
 def handed_in(paper: Mapping[str, Cheat]) -> Merged:
@@ -65,18 +44,18 @@ PAPERS = {name: tuple(paper) for paper in papers(CHEATS) for name in paper}
 
 
 @pytest.mark.parametrize("name", CHEATS)
-def test_a_cheat_earns_nothing(name):
+def test_a_cheat_earns_nothing(name: str) -> None:
     mark = marks_of(PAPERS[name])[name]
     assert mark.points == 0, mark
     assert mark.verdict in ("wrong", "wrong-means", "refused"), mark
     assert [p for p in TRACES if p.exists()] == []
 
 
-def test_there_are_enough_of_them():
+def test_there_are_enough_of_them() -> None:
     assert len(CHEATS) + len(SLOW_CHEATS) >= 40
 
 
-def test_what_hangs_costs_its_own_exercise_only(monkeypatch):
+def test_what_hangs_costs_its_own_exercise_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracing, "FIRST_S", 10)
     paper = dict(SLOW_CHEATS)
     merged = handed_in(paper)
@@ -85,7 +64,7 @@ def test_what_hangs_costs_its_own_exercise_only(monkeypatch):
     assert [m.points for m in marks] == [0, 0, 10, 10]
 
 
-def test_who_kills_the_parent_costs_their_own_exercise_only():
+def test_who_kills_the_parent_costs_their_own_exercise_only() -> None:
     merged = answered("start_here.reverse_rows", CHEATS["killing the parent"].source)
     marks = mark_submission(merged, RUBRIC, seed=SEED, sandbox=box())
     assert [m.points for m in marks] == [10, 0, 10, 10]

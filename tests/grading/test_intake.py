@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import random
 import stat
 import zipfile
 from collections.abc import Mapping
@@ -12,17 +13,18 @@ from pathlib import Path
 import pytest
 
 from course_lib.diagnostics import CourseError
-from course_lib.grading import archives
+from course_lib.grading import archives, intake
 from course_lib.grading.intake import attempt_date, collect, owner_of
 
 NB = b'{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}'
 
 
-def zipped(members: Mapping[str, bytes]) -> bytes:
+def zipped(members: Mapping[str, bytes], *, year: int = 0) -> bytes:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in members.items():
-            archive.writestr(name, data)
+            info = zipfile.ZipInfo(name, (year, 5, 4, 10, 0, 0)) if year else name
+            archive.writestr(info, data)
     return packed.getvalue()
 
 
@@ -224,8 +226,119 @@ def test_nothing_at_all_is_an_error(tmp_path: Path) -> None:
         collect(tmp_path / "nowhere", store=tmp_path / "store")
 
 
+def received(folder: Path, tmp_path: Path) -> dict[str, int]:
+    """The year that each student's work is dated."""
+    return {
+        s.name: min(p.received.year for p in s.papers if p.received)
+        for s in collect(folder, store=tmp_path / "store")
+    }
+
+
+def test_only_blackboard_dates_work_by_its_name(tmp_path: Path) -> None:
+    """A student names the file, the platform what is before or around it."""
+    early = "HW_ada_attempt_2001-05-04-10-00-01_03.ipynb"
+    honest = {early: NB, "HW_bob_attempt_2002-05-04-10-00-01_03.ipynb": NB}
+    assert received(lay_out(tmp_path / "bb", honest), tmp_path) == {"ada": 2001, "bob": 2002}
+    for number, place in enumerate(
+        (
+            f"Ada Lovelace_12_assignsubmission_file_/{early}",
+            f"Ada Lovelace/{early}",
+            f"lovelaceada_12_345_{early}",
+            f"Ada Lovelace.zip/{early}",
+            early,
+        )
+    ):
+        first, _, inner = place.partition(".zip/")
+        data = {f"{first}.zip": zipped({inner: NB})} if inner else {place: NB}
+        folder = lay_out(tmp_path / f"in{number}", {**data, "Bob/03_transforms.ipynb": NB})
+        years = received(folder, tmp_path)
+        assert 2001 not in years.values(), place
+        assert len(years) == 2, place
+
+
+def test_who_packs_a_zip_does_not_date_it_where_the_platform_did(tmp_path: Path) -> None:
+    inner = zipped({"03.ipynb": NB}, year=2001)
+    outer = zipped({"Ada_1_assignsubmission_file_/work.zip": inner,
+                    "Bob_2_assignsubmission_file_/03.ipynb": NB}, year=2012)  # fmt: skip
+    years = received(lay_out(tmp_path / "in", {"class.zip": outer}), tmp_path)
+    assert years == {"Ada (1)": 2012, "Bob (2)": 2012}
+
+
+def test_a_link_to_somebody_elses_work_is_not_followed(tmp_path: Path) -> None:
+    folder = lay_out(tmp_path / "in", {"Bob/03.ipynb": NB, "Ada/notes.ipynb": NB})
+    os.symlink("../Bob/03.ipynb", folder / "Ada" / "03.ipynb")
+    os.symlink("round.ipynb", folder / "Ada" / "round.ipynb")
+    ada, bob = collect(folder, store=tmp_path / "store")
+    assert [p.place for p in ada.papers] == ["Ada/notes.ipynb"]
+    assert [p.sentence for p in ada.problems] == [
+        "03.ipynb is a link; it was not read.",
+        "round.ipynb is a link; it was not read.",
+    ]
+    assert (len(bob.papers), bob.problems) == (1, ())
+
+
+def test_names_that_no_file_can_hold_are_shown(tmp_path: Path) -> None:
+    """Latin-1 from an old zip, and what nobody sees or what turns the text around."""
+    folder = lay_out(tmp_path / "in", {"Zoë Å/03.ipynb": NB, "می‌خواهم/03.ipynb": NB})
+    for raw in (b"Andr\xe9 ", b"Ada\xe2\x80\x8b", b"\xe2\x80\xaegnp.exe", b"a\nb\x1b[31m"):
+        path = os.path.join(os.fsencode(folder), raw)
+        os.makedirs(path)
+        with open(path + b"/03.ipynb", "wb") as file:
+            file.write(NB)
+    names = [s.name for s in collect(folder, store=tmp_path / "store")]
+    assert {"André", "Ada\ufffd", "\ufffdgnp.exe", "a b\ufffd[31m"} < set(names)
+    assert {"Zoë Å", "می‌خواهم"} < set(names)  # and names of people stay as they are
+    assert all(name.encode() for name in names)
+
+
+def test_of_too_many_notebooks_the_newest_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {f"Ada/{n:03}.ipynb": NB + b" " * n for n in range(103)}
+    folder = lay_out(tmp_path / "in", {**files, "Bob/03.ipynb": NB})
+    for n in range(103):
+        os.utime(folder / "Ada" / f"{n:03}.ipynb", (1_000_000_000 + n,) * 2)
+    ada, bob = collect(folder, store=tmp_path / "store")
+    assert [p.place for p in ada.papers] == [f"Ada/{n:03}.ipynb" for n in range(3, 103)]
+    assert ada.problems[0].sentence.endswith("3 of them were not read.")
+    assert (len(bob.papers), bob.problems) == (1, ())
+    monkeypatch.setattr(intake, "_MOST_BYTES", len(NB) * 3)
+    _, bob = collect(folder, store=tmp_path / "store")
+    assert len(bob.papers) == 1
+
+
+def test_a_folder_of_a_class_cannot_use_up_the_archive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archives, "MAX_MEMBERS", 1_000)
+    many = {f"Eve/a/{n}.ipynb": NB for n in range(900)}
+    data = zipped({**many, "Eve/b.ipynb": NB, "Zed/03.ipynb": NB})
+    students = {
+        s.name: s
+        for s in collect(lay_out(tmp_path / "in", {"class.zip": data}), store=tmp_path / "store")
+    }
+    assert len(students["Zed"].papers) == 1
+    assert not students["Zed"].problems
+    assert len(students["Eve"].problems) <= 12  # ten members, and that they were too many
+
+
+def test_an_archive_does_not_grow_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archives, "MAX_TOTAL_BYTES", 1 << 20)
+    bomb = {f"{n}/{n}.ipynb": b" " * (1 << 20) for n in range(40)}
+    [eve] = collect(lay_out(tmp_path / "in", {"Eve.zip": zipped(bomb)}), store=tmp_path / "store")
+    assert 1 <= len(eve.papers) < 10
+    assert "too many bytes" in eve.problems[-1].sentence
+    rng = random.Random()
+    honest = {f"{n}/{n}.ipynb": rng.randbytes(1 << 19) for n in range(20)}
+    folder = lay_out(tmp_path / "honest", {"Ada.zip": zipped(honest)})
+    [ada] = collect(folder, store=tmp_path / "store")
+    assert (len(ada.papers), ada.problems) == (20, ())
+
+
 def test_blackboards_date() -> None:
-    date = attempt_date("x/HW_ada_attempt_2026-05-04-10-00-01_a.ipynb")
+    date = attempt_date("HW_ada_attempt_2026-05-04-10-00-01_a.ipynb")
     assert date is not None
     assert (date.year, date.second) == (2026, 1)
     assert attempt_date("Ada/a.ipynb") is None

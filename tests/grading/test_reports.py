@@ -7,6 +7,8 @@ import dataclasses
 import datetime
 import io
 import json
+import random
+import time
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -95,6 +97,62 @@ def test_what_a_student_wrote_is_never_markup(tmp_path: Path) -> None:
     assert row["student"].startswith("'=HYPERLINK")
     ElementTree.parse(tmp_path / "junit.xml")
     assert all("/" not in p.name for p in (tmp_path / "students").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("text", "stays"), [("half \ud83d \udc00", ""), ("whole \U0001f600", "\U0001f600")]
+)
+def test_half_a_character_spoils_no_report(tmp_path: Path, text: str, stays: str) -> None:
+    """A student's process can write such into its results; no file can hold it."""
+    evil = record("Eve", 0.0, source=text)
+    [chapter] = evil.chapters
+    answer = dataclasses.replace(
+        chapter.answers[0], words=(text,), finding=(text,), flags=(text,), private=(text,)
+    )
+    run = Run((CellRun(text, False, text, text),), 1, text)
+    chapter = dataclasses.replace(
+        chapter,
+        answers=(answer,),
+        run=run,
+        flags=(text,),
+        problems=(Problem("x", text),),
+        file=text,
+    )
+    class_ = [dataclasses.replace(evil, chapters=(chapter,), failed=text), record("Ada")]
+    totals = reports.write(class_, release(), tmp_path)
+    assert [t.points for t in totals] == [1.0, 0.0]
+    [page] = [t for n, t in pages(tmp_path).items() if n.startswith("Eve")]
+    assert stays in page
+    json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
+    ElementTree.parse(tmp_path / "junit.xml")
+
+
+def test_what_turns_text_around_is_not_in_a_page(tmp_path: Path) -> None:
+    reports.write([record("Eve", 0.0, source="x = 1 \u202e2 \x9b31m \u2066z")], release(), tmp_path)
+    assert not any(c in text for text in pages(tmp_path).values() for c in "\u202e\u2066\x9b")
+    reports.write([record("Ada", 0.0, source="שלום ‏می‌خواهم")], release(), tmp_path)
+    assert any("שלום ‏می‌خواهم" in text for text in pages(tmp_path).values())
+
+
+@pytest.mark.parametrize(
+    ("name", "quoted"),
+    [("=1+1", True), ("\uff1d1+1", True), (" @SUM(1)", True), ("\uff0b1", True), ("\t=1", True),
+     ("Ada = Bob", False), ("王芳", False), ("李-小龙", False)],
+)  # fmt: skip
+def test_no_name_is_a_formula(tmp_path: Path, name: str, quoted: bool) -> None:
+    reports.write([record(name)], release(), tmp_path)
+    assert rows(tmp_path)[0]["student"] == (f"'{name}" if quoted else name)
+
+
+def test_nobody_fills_the_class_page_with_flags(tmp_path: Path) -> None:
+    loud, quiet = record("Eve"), record("Ada")
+    [chapter] = loud.chapters
+    chapter = dataclasses.replace(chapter, flags=tuple(f"{n} {'x' * 10_000}" for n in range(2_000)))
+    reports.write([dataclasses.replace(loud, chapters=(chapter,)), quiet], release(), tmp_path)
+    page = pages(tmp_path)["index.html"]
+    assert "and 1970 more flags" in page
+    assert len(page) < 100_000
+    assert "flag =HYPERLINK" in page  # of the other one all is there
 
 
 def test_a_students_page_has_no_flag_and_nothing_hidden(tmp_path: Path) -> None:
@@ -221,6 +279,15 @@ def test_near_identical_work_is_found_and_other_work_is_not() -> None:
     assert "Bob (9" in flags["Ada"][0]
 
 
+def test_work_without_end_is_compared_in_no_time() -> None:
+    rng = random.Random()
+    huge = ["".join(rng.choices("abcdefgh \n", k=2_000_000)) for _ in range(2)]
+    started = time.process_time()
+    flags = similarity.flags_of(class_of(Ada=huge[0], Bob=huge[0], Cyd=huge[1]), release())
+    assert time.process_time() - started < 20
+    assert set(flags) == {"Ada", "Bob"}
+
+
 def test_short_answers_are_alike_by_nature() -> None:
     assert similarity.flags_of(class_of(Ada="y = 2 * x", Bob="y = 2 * x"), release()) == {}
 
@@ -246,6 +313,13 @@ def test_the_public_solution_word_for_word_is_found() -> None:
         ("().__class__.__subclasses__()", "__subclasses__"),
         ("get_ipython().run_cell('x')", "the notebook: get_ipython"),
         ("eval('1')", "eval"),
+        ("from course_lib import compiler as c", "the course's inside: course_lib.compiler"),
+        ("from course_lib.compiler import lowering", "the course's inside: course_lib.compiler"),
+        ("import jax\n\njax.make_jaxpr = None", "sets jax.make_jaxpr (cell a, line 3)"),
+        ("from a import b as c\nc.d.e = 1", "sets c.d.e (cell a, line 2)"),
+        ("plgpu.kernel = len", "sets plgpu.kernel"),
+        ("del jax.jit", "sets jax.jit"),
+        ("setattr(jax, 'jit', None)", "setattr"),
         ("import urllib.request", "network"),
     ],
 )
@@ -254,7 +328,15 @@ def test_introspection_is_flagged(source: str, says: str) -> None:
     assert any(says in flag for flag in introspection(merged))
 
 
-@pytest.mark.parametrize("source", [*solutions().values(), "import math\nclass A:\n    x = 1"])
+@pytest.mark.parametrize(
+    "source",
+    [
+        *solutions().values(),
+        "import math\nclass A:\n    x = 1",
+        "from course_lib import check, run\nimport jax\ny = jax.numpy.pi\ny_smem.x = 1",
+        "import matplotlib.pyplot as plt\nplt.rcParams['font.size'] = 9\nself.x = np.zeros(3)",
+    ],
+)
 def test_honest_code_is_not(source: str) -> None:
     cells = (
         SourceCell("a", source, exercise=TRIPLE),

@@ -6,6 +6,8 @@ from __future__ import annotations
 import os
 import pickle
 import socket
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -13,9 +15,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from course_lib.grading import course_copy, sandbox, walls
+from course_lib.grading import course_copy, hurdles, sandbox, walls
 from course_lib.grading.sandbox import Limits, NoSandbox, Outcome, Sandbox
 from course_lib.grading.sandbox_inside import HEAD
+from tests.grading import unprivileged
 from tests.grading.answers import box
 
 pytestmark = pytest.mark.needs("bubblewrap")
@@ -71,7 +74,7 @@ for folder, _, files in os.walk("/"):
 
 
 def test_the_walk_would_find_them_outside():
-    assert [p for p in SECRETS if p.exists()][:2] == SECRETS[:2]
+    assert [p for p in SECRETS if os.path.exists(p)][:2] == SECRETS[:2]
 
 
 def test_the_sealed_course_has_neither_exercises_nor_references_nor_grading():
@@ -302,6 +305,31 @@ def test_the_environment_of_the_host_is_not_seen(monkeypatch):
     assert "hunter2" not in out.stdout
 
 
+KEYS = """
+import ctypes, os, sys
+keyctl, add_key = {"x86_64": (250, 248), "aarch64": (219, 217)}[os.uname().machine]
+libc = ctypes.CDLL(None)
+if "mine" in sys.argv:
+    libc.syscall(keyctl, 1, None)
+    libc.syscall(add_key, b"user", b"ticket", b"hunter2", 7, -3)
+key, found = libc.syscall(keyctl, 10, -3, b"user", b"ticket", 0), ctypes.create_string_buffer(50)
+libc.syscall(keyctl, 11, key, found, 50)
+print("found", found.value.decode(), flush=True)
+"""
+
+
+def test_the_graders_keyring_stays_outside():
+    inside = "from course_lib.grading.sandbox import Sandbox\n"
+    inside += f"print(Sandbox().run(['python', '-c', {KEYS!r}], course='').stdout)"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{KEYS}\n{inside}", "mine"], text=True, capture_output=True,
+        timeout=120, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    first, second = done.stdout.split("\n")[:2]
+    assert first in ("found hunter2", "found ")  # where a container has no keyrings
+    assert second == "found ", done.stderr
+
+
 def test_it_cannot_make_a_namespace_of_its_own():
     code = "import os\ntry:\n    os.unshare(os.CLONE_NEWUSER)\n    print('made')\nexcept OSError:\n    print('no')"
     assert attack(code).stdout == "no\n"
@@ -323,6 +351,165 @@ def test_two_at_once_do_not_see_each_other():
 
 def test_a_sandbox_travels_to_other_processes():
     assert pickle.loads(pickle.dumps(box())) == box()
+
+
+def test_a_fork_bomb_takes_no_process_from_another_sandbox():
+    outs: dict[str, Outcome] = {}
+    many = """
+import subprocess, time
+time.sleep({wait})
+try:
+    started = [subprocess.Popen(["sleep", "4"]) for _ in range({count})]
+except OSError:
+    started = []
+print(len(started))
+time.sleep(3)
+"""
+
+    def run(name: str, wait: float, count: int, limit: int) -> None:
+        outs[name] = attack(many.format(wait=wait, count=count), processes=limit)
+
+    threads = [
+        threading.Thread(target=run, args=("modest", 2, 20, 40)),
+        threading.Thread(target=run, args=("greedy", 0.5, 70, 90)),
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (outs["modest"].stdout, outs["greedy"].stdout) == ("20\n", "70\n")
+    assert attack(many.format(wait=0, count=70), processes=40).stdout == "0\n"
+
+
+PROBE = "from course_lib.grading.sandbox import Sandbox; print(Sandbox.probe())"
+
+
+def probed(
+    *before: str, python: str = sys.executable, home: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """What comes of a probe in a process of its own, started by other commands."""
+    return subprocess.run(
+        [*before, python, "-c", PROBE], cwd="/", text=True, capture_output=True, timeout=120,
+        env=unprivileged.environment(home) if home else {**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_all_of_it_holds_without_root(tmp_path):
+    if os.getuid() != 0:
+        return  # it has been run so
+    tests = unprivileged.command(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--basetemp",
+         str(tmp_path / "home" / "tests"), str(Path(__file__).resolve())]
+    )  # fmt: skip
+    env = unprivileged.environment(tmp_path / "home")
+    open_to_all(tmp_path)
+    done = subprocess.run(tests, cwd=ROOT, env=env, text=True, capture_output=True, timeout=900)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-1000:]
+    assert " passed" in done.stdout
+    assert "skipped" not in done.stdout
+
+
+def open_to_all(folder: Path) -> None:
+    """Lets everybody through to a folder of pytest's, which are its owner's only."""
+    for path in (folder, *folder.parents):
+        if path.stat().st_uid == os.getuid() and path != Path("/tmp"):
+            path.chmod(path.stat().st_mode | 0o011)
+
+
+def test_without_user_namespaces_it_refuses_and_says_which_switch(tmp_path):
+    forbid = "echo 0 > /proc/sys/user/max_user_namespaces"
+    lose = "setpriv --ambient-caps=-all --inh-caps=-all"
+    inside = ["unshare", "-U", "--map-current-user", "--keep-caps", "sh", "-c"]
+    for first, says in ((forbid, "sysctl user.max_user_namespaces=1000"), ("true", "")):
+        line = unprivileged.command([*inside, f'{first}; exec {lose} "$@"', "sh"])
+        done = probed(*line, home=tmp_path / "home")
+        if says:
+            assert "No sandbox: bwrap was tried and did not start" in done.stderr
+            assert says in done.stderr
+        else:
+            assert done.stdout == "Sandbox(unsafe=False)\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "forbids", "allows", "says"),
+    [
+        ("kernel/unprivileged_userns_clone", "0", "1", "sysctl kernel.unprivileged_userns_clone=1"),
+        ("user/max_user_namespaces", "0", "5", "sysctl user.max_user_namespaces=1000"),
+        ("kernel/apparmor_restrict_unprivileged_userns", "1", "0", "give bwrap a profile"),
+    ],
+)
+def test_what_a_kernel_forbids_is_named(tmp_path, monkeypatch, name, forbids, allows, says):
+    monkeypatch.setattr(hurdles, "_PROC", tmp_path)
+    (tmp_path / name).parent.mkdir()
+    (tmp_path / name).write_text(f"{forbids}\n")
+    assert says in hurdles.forbidden("it said no")
+    assert "--security-opt" not in hurdles.forbidden("it said no")
+    (tmp_path / name).write_text(f"{allows}\n")
+    assert says not in hurdles.forbidden("it said no")
+    assert "--security-opt" in hurdles.forbidden("it said no")
+
+
+@pytest.mark.parametrize(
+    ("version", "says"),
+    [("0.6.1", "is bubblewrap 0.6.1, and 0.8 or newer is needed"), ("0.8.0", ""), ("1.0", "")],
+)
+def test_a_bubblewrap_that_is_too_old_is_named(tmp_path, monkeypatch, version, says):
+    (tmp_path / "bwrap").write_text(f"#!/bin/sh\necho bubblewrap {version}\n")
+    (tmp_path / "bwrap").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert says in hurdles.missing([])
+    assert bool(says) is bool(hurdles.missing([]))
+    (tmp_path / "bwrap").chmod(0o4755)
+    assert f"chmod u-s {tmp_path}/bwrap" in hurdles.forbidden("not permitted in setuid mode")
+
+
+def test_a_python_behind_a_link_is_found_inside(tmp_path):
+    (tmp_path / "my home").symlink_to(Path(sys.prefix).parent)
+    (tmp_path / "twice").symlink_to("my home")
+    python = f"{tmp_path}/twice/{Path(sys.prefix).name}/bin/{Path(sys.executable).name}"
+    done = probed(python=python)
+    assert done.stdout == "Sandbox(unsafe=False)\n", done.stderr
+
+
+def test_of_a_home_with_a_python_in_its_bin_nothing_else_is_seen(tmp_path, monkeypatch):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "secret").write_text("hunter2")
+    (tmp_path / "bin" / "python").symlink_to(sys.executable)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "bin" / "python"))
+    out = attack(
+        f"import os, sys; print(sys.executable, os.listdir({str(tmp_path)!r}), "
+        f"os.listdir({str(tmp_path / 'bin')!r}))"
+    )
+    assert out.stdout == f"{tmp_path}/bin/python ['bin'] ['python']\n", out.stderr
+
+
+def test_a_user_with_lower_limits_gets_a_sandbox_with_these():
+    done = probed("prlimit", "--nofile=512:512", "--fsize=50000000:50000000", "--")
+    assert done.stdout == "Sandbox(unsafe=False)\n", done.stderr
+
+
+def test_nothing_runs_when_its_inputs_are_cut_off(monkeypatch):
+    whole = sandbox._bundle({"x.txt": b"hello"})
+    monkeypatch.setattr(sandbox, "_bundle", lambda inputs: whole[:-1])
+    monkeypatch.setattr(sandbox._Watch, "_feed", _feed_and_close)
+    assert attack("print('it ran')").stdout == ""
+    monkeypatch.setattr(sandbox, "_bundle", lambda inputs: whole)
+    assert attack("print('it ran')").stdout in ("it ran\n", "")  # or it heard of our end first
+
+
+def _feed_and_close(watch: sandbox._Watch, bundle: bytes) -> None:
+    assert watch.process.stdin is not None
+    with watch.process.stdin as stdin:
+        stdin.write(bundle)
+
+
+def test_it_ends_when_the_pipe_of_its_inputs_does(monkeypatch):
+    monkeypatch.setattr(sandbox._Watch, "_feed", _feed_and_close)
+    out = attack("import time; time.sleep(15)")
+    assert out.seconds < 10
+    monkeypatch.undo()
+    assert attack("import time; time.sleep(1); print('whole')").stdout == "whole\n"
 
 
 def test_without_the_programs_it_says_how_to_get_them(monkeypatch):

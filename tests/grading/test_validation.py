@@ -32,7 +32,7 @@ def notebook(*cells: object, **more: object) -> bytes:
         (notebook(cells=7), "not-a-notebook", "no list of cells"),
         (b"[" * 100_000, "not-json", "nested too deeply"),
         (b'{"nbformat": 4, "cells": ' + b"[" * 5_000, "not-json", ""),
-        (notebook(*[CODE] * 5_001), "too-many-cells", "5001 cells"),
+        (notebook(*[CODE] * 1_001), "too-many-cells", "1001 cells"),
     ],
 )
 def test_what_is_no_notebook_is_said(data: bytes, kind: str, says: str) -> None:
@@ -91,3 +91,53 @@ def test_halves_of_characters_do_not_get_through() -> None:
     assert found is not None
     found.cells[0].source.encode("utf-8")
     assert "\0" not in found.cells[0].source
+
+
+def test_as_many_cells_and_as_much_code_as_allowed_and_no_more() -> None:
+    found, problems = read(notebook(*[{**CODE, "id": f"c{n}"} for n in range(1_000)]))
+    assert found is not None
+    assert (len(found.cells), problems) == (1_000, ())
+    long = {**CODE, "source": "x" * 100_000}
+    found, problems = read(notebook({**CODE, "source": "y"}, {**long, "id": "b"}))
+    assert found is not None
+    assert (len(found.cells[1].source), problems) == (100_000, ())
+    found, problems = read(notebook(CODE, {**long, "id": "b", "source": "x" * 100_001}))
+    assert found is not None
+    assert [c.source for c in found.cells] == ["x = 1", ""]
+    assert "100,001 characters" in problems[0].sentence
+    found, problems = read(notebook(*[long] * 11))
+    assert found is None
+    assert problems[0].kind == "too-much-code"
+
+
+def test_of_metadata_and_outputs_stays_what_is_looked_at() -> None:
+    """Nothing that is nested, long, or cannot be written gets any further."""
+    deep: object = "x"
+    for _ in range(400):
+        deep = [deep]
+    tags = ["exercise", "nbval-\ud800", "nbval-skip", 7, "nbval-" + "x" * 10_000, *["t"] * 1_000]
+    outputs = [
+        {"output_type": "stream", "name": "stdout", "text": ["right\n", "\ud800" * 3]},
+        {"output_type": "display_data", "data": {"text/plain": "<Figure>", "image/png": "A" * 99}},
+        {"output_type": "stream", "text": "long" * 100_000},
+        {"output_type": "execute_result", "data": deep, "metadata": deep},
+        "none",
+    ]  # fmt: skip
+    cell = {**CODE, "metadata": {"tags": tags, "exercise": "a.b", "deep": deep}, "outputs": outputs}
+    found, problems = read(notebook(cell))
+    assert found is not None
+    assert problems == ()
+    [clean] = found.cells
+    assert set(clean.metadata) == {"tags", "exercise"}
+    assert clean.metadata.tags[:3] == ["exercise", "nbval-?", "nbval-skip"]
+    assert max(map(len, clean.metadata.tags)) <= 100
+    assert [o.text[:8] for o in clean.outputs] == ["right\n??", "<Figure>", "longlong"]
+    assert len(json.dumps(found).encode()) < 40_000
+
+
+def test_of_many_problems_the_first_are_said() -> None:
+    _, problems = read(notebook(*["no cell"] * 500))
+    assert len(problems) == 21
+    assert problems[-1].sentence == "And 480 more like these."
+    _, problems = read(notebook(*["no cell"] * 20))
+    assert len(problems) == 20

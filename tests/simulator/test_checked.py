@@ -12,6 +12,7 @@ import io
 import json
 import math
 import pickle
+import time
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -94,6 +95,7 @@ def test_an_honest_program_computes_the_same_afterwards(name: str) -> None:
 # One small program, by hand, whose parts are put wrong one after the other.
 
 _REF = ir.RefType((128,), "float32", "gmem")
+_SPEC = {"!": "BarrierSpec", "f": [1, False, None, False]}
 _ROW = ir.ArrayType((128,), "float32")
 _KERNEL = {
     "blocks": (0,), "grid": (2,), "grid_names": ("block",), "cluster": (1,),
@@ -222,12 +224,23 @@ WRONG: dict[str, tuple[tuple[Any, ...], Any, Any, str]] = {
     "a huge number": (_EXTRA, 1 << 62, (1 << 62) - 1, "too large"),
     "a hugely negative number": (_EXTRA, -(10**300), -(10**18), "too large"),
     "a huge line number": (("places", 0, 1), 1 << 70, 7, "too large"),
-    "a huge array": (("blocks", 1, 2, 0, 0), [1 << 15, 1 << 14], [1 << 14, 1 << 14], "elements"),
+    "a huge array": (("blocks", 1, 2, 0, 0), [1 << 14, 1 << 13], [1 << 13, 1 << 13], "elements"),
     "a hugely huge array": (("blocks", 1, 2, 0, 0), [(1 << 62) - 1] * 32, [1] * 32, "elements"),
     "a negative size": (("blocks", 1, 2, 0, 0), [-1], [0], "a shape that none has"),
     "33 dimensions": (("blocks", 1, 2, 0, 0), [1] * 33, [1] * 32, "a shape that none has"),
     "a dtype of objects": (("blocks", 1, 2, 0, 1), "object", "bfloat16", "an array of 'object'"),
     "a memory that no GPU has": ((*_TYPE, 2), "disk", "smem", "a ref in 'disk'"),
+    "a crowd of barriers": (
+        _TYPE, node("RefType", [4097], "barrier", "smem", _SPEC, [], 0, False, False, False, 0, ""),
+        node("RefType", [4096], "barrier", "smem", _SPEC, [], 0, False, False, False, 0, ""),
+        "more than 4,096 of a barrier",
+    ),
+    "a crowd of semaphores": (
+        _TYPE,
+        node("RefType", [65, 64], "semaphore", "gmem", None, [], 0, False, False, False, 0, ""),
+        node("RefType", [64, 64], "semaphore", "gmem", None, [], 0, False, False, False, 0, ""),
+        "more than 4,096 of a semaphore",
+    ),
     "an undeclared barrier": ((*_TYPE, 1), "barrier", "float32", "a barrier is not declared"),
     "NaN for a number": ((*_GET, 5), math.nan, 0, "nan where int is needed"),
     "infinity for a slot": ((*_PUT, 1), [math.inf], [2], "inf where int is needed"),
@@ -264,6 +277,9 @@ WRONG: dict[str, tuple[tuple[Any, ...], Any, Any, str]] = {
     "the host's work in a kernel": ((*_PUT, 0), "free_ref", "swap", "inside of a kernel"),
     "a cluster of 17": ((*_LAUNCH, 4, "cluster"), [17], [16], "impossible cluster"),
     "no threads": ((*_LAUNCH, 4, "num_threads"), 0, 1, "impossible num_threads"),
+    "a grid without end": (
+        (*_LAUNCH, 4, "grid"), [(1 << 31) - 1] * 8, [1 << 10], "runs more than 6,000,000",
+    ),
     "a negative grid": ((*_LAUNCH, 4, "grid"), [-1], [1], "impossible grid"),
     "an alias of three": ((*_LAUNCH, 4, "aliases"), [[0, 0, 0]], [[0, 0]], "impossible aliases"),
     # Constants.
@@ -334,7 +350,10 @@ def test_a_mesh_has_few_axes() -> None:
 
 # How large a program may be.
 
-_COUNTED = {"blocks": 2, "ops": 3, "slots": 6, "places": 1, "constants": 1, "elements": 128}
+_COUNTED = {
+    "blocks": 2, "ops": 3, "slots": 6, "places": 1, "constants": 1, "elements": 128,
+    "all_elements": 641, "values": 139, "nesting": 2, "steps": 5,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("bound", _COUNTED)
@@ -351,6 +370,98 @@ def test_as_many_bytes_as_allowed_and_no_more() -> None:
     assert read(data, bounds=Bounds(file_bytes=len(data), unpacked_bytes=unpacked))
     refused(data, "bytes; ", Bounds(file_bytes=len(data) - 1))
     refused(data, "unpacked it has", Bounds(unpacked_bytes=unpacked - 1))
+
+
+def test_a_structure_of_as_many_bytes_as_allowed_and_no_more() -> None:
+    head, constants = parts()
+    data = archive(head, constants)
+    size = len(json.dumps(head).encode())
+    assert read(data, bounds=Bounds(text_bytes=size))
+    refused(data, "its structure has more than", Bounds(text_bytes=size - 2_000))
+
+
+@pytest.mark.parametrize("filling", ["[],", '{"!":0},', "9" * 4300 + ",", "1e999,"])
+def test_a_structure_of_many_megabytes_is_refused_in_seconds(filling: str) -> None:
+    """However much a small file unpacks to: nothing is made of it but a sentence."""
+    head, _ = parts()
+    put(head, _EXTRA, "HERE")
+    text = json.dumps(head)
+
+    def filled(count: int) -> bytes:
+        data = text.replace('"HERE"', f"[{filling * count}0]").encode()
+        return _zipped(
+            [("program.npy", _npy("'|u1'", f"({len(data)},)", data)), *_but_the_program()],
+            zipfile.ZIP_DEFLATED,
+        )
+
+    large = filled((9 << 20) // len(filling))
+    assert len(large) < Bounds().file_bytes
+    started = time.process_time()
+    refused(large, "its structure has more than")
+    refused(filled((7 << 20) // len(filling)), "The program")  # for other reasons, and soon
+    assert time.process_time() - started < 30
+    assert read(filled(100 if len(filling) < 100 and filling != '{"!":0},' else 0))
+
+
+def _but_the_program() -> list[tuple[str, bytes]]:
+    return [(n, c) for n, c in _members().items() if n != "program.npy"]
+
+
+# How much a program runs, whatever its inputs are.
+
+
+def _called(block: int, uid: int) -> ir.Op:
+    return ir.Op("call", (), (), {}, {"blocks": (block,)}, -1, uid)
+
+
+def _looped(block: int, length: int, uid: int) -> ir.Op:
+    how = {"blocks": (block,), "consts": 0, "carry": 0, "length": length, "reverse": False}
+    return ir.Op("scan", (), (), {}, how, -1, uid)
+
+
+def _branching(blocks: tuple[int, ...], uid: int) -> ir.Op:
+    return ir.Op("cond", (0,), (), {}, {"blocks": blocks}, -1, uid)
+
+
+def around(*tower: tuple[ir.Op, ...], inside: bool = False) -> bytes:
+    """Blocks above an empty one, each of some operations; the last runs, perhaps in a kernel."""
+    number = ir.ArrayType((), "int32")
+    blocks = [ir.Block((), (), (), ())]
+    for ops in tower:
+        takes = any(op.name == "cond" for op in ops)
+        blocks.append(ir.Block((0,) if takes else (), (), (number,) if takes else (), ops))
+    if inside:
+        launch = {**_KERNEL, "blocks": (len(blocks) - 1,), "outputs": 0, "names": ()}
+        blocks.append(ir.Block((), (), (), (ir.Op("kernel", (), (), {}, launch, -1, 10**6),)))
+    return ir.dumps(ir.Program(blocks, [], [], len(blocks) - 1))
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_what_runs_without_end_is_refused_before_it_runs(inside: bool) -> None:
+    def doubled(times: int) -> list[tuple[ir.Op, ...]]:
+        return [(_called(i, 2 * i), _called(i, 2 * i + 1)) for i in range(times)]
+
+    def loops(*lengths: int) -> list[tuple[ir.Op, ...]]:
+        return [(_looped(i, length, i),) for i, length in enumerate(lengths)]
+
+    most = (1 << 31) - 1
+    for wrong in (doubled(60), loops(most), loops(most, most), loops(5_000, 5_000)):
+        refused(around(*wrong, inside=inside), "runs more than 6,000,000 operations")
+    for right in (doubled(12), loops(1 << 20), loops(50, 50), loops(most, 0)):
+        assert read(around(*right, inside=inside))
+
+
+def test_of_branches_the_shortest_counts() -> None:
+    long, short = (_looped(0, (1 << 31) - 1, 0),), (_looped(0, 3, 1),)
+    assert read(around(long, short, (_branching((1, 2), 2),)))
+    refused(around(long, short, (_branching((1, 1), 2),)), "runs more than 6,000,000")
+
+
+def test_blocks_run_each_other_so_deep_and_no_deeper() -> None:
+    deep = [(_called(i, i),) for i in range(99)]
+    assert read(around(*deep))
+    refused(around(*deep, (_called(99, 99),)), "run each other more than 100 deep")
+    refused(around(*[(_called(i, i),) for i in range(4_900)]), "run each other more than 100 deep")
 
 
 def test_a_bomb_is_refused_before_it_is_unpacked() -> None:
