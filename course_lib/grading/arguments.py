@@ -6,6 +6,17 @@ import argparse
 from pathlib import Path
 
 
+def _positive(text: str) -> int:
+    """A whole number from 1 up; argparse says the sentence of what is not."""
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 up")
+    return value
+
+
 def add_release(parser: argparse.ArgumentParser) -> None:
     """The options of `course release`."""
     parser.add_argument("chapters", nargs="+", help="numbers or titles, as 03 05")
@@ -28,12 +39,18 @@ def add_grade(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--exercise", action="append", default=[], help="grade this exercise of everybody anew"
     )
-    parser.add_argument("--jobs", type=int, help="students at a time (one for each processor)")
+    parser.add_argument(
+        "--jobs", type=_positive, help="students at a time (one for each processor)"
+    )
     parser.add_argument(
         "--dask", default="", metavar="ADDRESS", help="use the cluster at tcp://..."
     )
     parser.add_argument(
-        "--time-limit", type=int, default=600, metavar="S", help="stop a notebook's run after that"
+        "--time-limit",
+        type=_positive,
+        default=600,
+        metavar="S",
+        help="stop a notebook's run after that",
     )
     parser.add_argument("--no-run", action="store_true", help="marks only: no notebook is run")
     parser.add_argument(

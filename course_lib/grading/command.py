@@ -47,14 +47,17 @@ def _deadline(text: str | None) -> datetime.datetime | None:
         raise CourseError(
             f"--deadline {text!r} is no date: write it as 2026-05-04T23:59."
         ) from None
+    if len(text) <= len("2026-05-04"):  # midnight would be the day's beginning
+        raise CourseError(f"--deadline {text}: add the time of day, as 2026-05-04T23:59.")
     return moment if moment.tzinfo else moment.astimezone()
 
 
 def grade_command(options: argparse.Namespace) -> int:
     """Runs `course grade`; returns the exit status."""
-    from course_lib.grading import batch, reports
+    from course_lib.grading import batch, overrides, reports
     from course_lib.grading.tasks import Options
 
+    _check_folders(options.submissions, options.out)
     release = _release(options)
     exercises = _exercises(options.exercise, release.exercises)
     if options.unsafe_no_sandbox:
@@ -77,12 +80,32 @@ def grade_command(options: argparse.Namespace) -> int:
         students=options.student,
     )
     totals = reports.write(records, release, options.out, anonymous=options.anonymous)
+    decided = overrides.read(options.out, exercises=release.exercises)
+    names = {name for t in totals for name in (t.name, t.record.student)}
+    for sentence in decided.strangers(names):
+        print(sentence, file=sys.stderr)
     flagged = sum(bool(t.flags) for t in totals)
     failed = [t.name for t in totals if t.record.failed]
     print(f"{len(totals)} students, {flagged} flagged: {options.out / 'index.html'}")
     if failed:
         print(f"To grade by hand: {', '.join(failed)}.")
     return 0
+
+
+def _check_folders(submissions: Path, out: Path) -> None:
+    """Looks whether the reports have a place of their own.
+
+    Raises:
+      CourseError: a file is in the way, or the reports would be taken for work handed in.
+    """
+    for folder in (out, *out.parents):
+        if folder.exists() and not folder.is_dir():
+            raise CourseError(f"--out {out}: {folder} is a file. Choose another folder.")
+    if out.resolve().is_relative_to(submissions.resolve()):
+        raise CourseError(
+            f"--out {out} is inside {submissions}: the next run would take it for a student's. "
+            "Choose a folder beside it."
+        )
 
 
 def _try(*, unsafe: bool, gpu: bool) -> None:

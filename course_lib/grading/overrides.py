@@ -13,8 +13,9 @@ manual.talk = 4
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,16 @@ class Overrides:
         """The override of a student by any of their names; an empty one where there is none."""
         return next((self.students[n] for n in names if n in self.students), Override())
 
+    def strangers(self, names: Collection[str]) -> list[str]:
+        """A sentence for each entry that is about nobody in the class, whose names are given."""
+        said = []
+        for name in sorted(self.students.keys() - set(names)):
+            near = [n for n in sorted(names) if n.startswith(name)]
+            near = near or difflib.get_close_matches(name, sorted(names), n=1)
+            ask = f' Did you mean ["{near[0]}"]?' if near else ""
+            said.append(f"{FILE}: nobody in the class is called {name!r}: not applied.{ask}")
+        return said
+
 
 def read(folder: Path, *, exercises: tuple[str, ...]) -> Overrides:
     """The overrides of a report's folder; writes a file that explains itself where there is none.
@@ -96,7 +107,7 @@ def _override(name: str, data: Any, exercises: set[str], manual: set[str]) -> Ov
     for part in marks.keys() - manual:
         raise CourseError(f"{FILE}, {name}: {part!r} is not listed under [manual].")
     late = data.get("late_days")
-    late_days = None if late is None else _number(late, f"{name}, late_days")
+    late_days = None if late is None else _number(late, f"{name}, late_days", "days")
     return Override(points, marks, late_days, str(data.get("note", "")))
 
 
@@ -106,7 +117,7 @@ def _numbers(data: Any, where: str) -> dict[str, float]:
     return {str(k): _number(v, f"{where}, {k}") for k, v in data.items()}
 
 
-def _number(value: Any, where: str) -> float:
+def _number(value: Any, where: str, unit: str = "points") -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e6:
-        raise CourseError(f"{FILE}, {where}: {value!r} is not a number of points from 0 up.")
+        raise CourseError(f"{FILE}, {where}: {value!r} is not a number of {unit} from 0 up.")
     return float(value)

@@ -48,8 +48,10 @@ _WAS: Mapping[str, frozenset[str]] = {
 # The machine computes these; Mosaic GPU has no code for them inside of a kernel.
 _NOT_IN_KERNELS = frozenset(
     {
-        "argmax", "argmin", "cummax", "cummin", "cumprod", "cumsum", "dot_general",
-        "dynamic_slice", "dynamic_update_slice", "frexp", "ldexp", "pad", "rev", "split",
+        "acos", "argmax", "argmin", "asin", "atan", "cbrt", "ceil", "cosh", "cummax", "cummin",
+        "cumprod", "cumsum", "dot_general", "dynamic_slice", "dynamic_update_slice", "expm1",
+        "floor", "frexp", "is_finite", "ldexp", "log1p", "nextafter", "pad", "population_count",
+        "pow", "reduce_and", "reduce_or", "rev", "sinh", "split", "tan", "transpose",
     }
 )  # fmt: skip
 

@@ -144,13 +144,17 @@ def release(
                 f"{folder} holds something already: what a class has got should not change. "
                 "Choose another --to, or remove it."
             )
+    for folder in to.parents:
+        if folder.exists() and not folder.is_dir():
+            raise CourseError(f"--to {to}: {folder} is a file. Choose another folder.")
     learners = _learners(course, chapters)
     ids = [e for nb in learners.values() for e in exercises_of(nb)]
     variants = _drawn(ids, seed)
     skeletons = {name: skeleton(nb, variants) for name, nb in learners.items()}
+    if rubric:
+        _check_points(read_rubric(rubric), ids, rubric)  # before anything is written
     rubric_text = rubric.read_text(encoding="utf-8") if rubric else _rubric_text(ids)
     write_whole(keep / "rubric.toml", rubric_text)
-    read_rubric(keep / "rubric.toml")
     for name, notebook in skeletons.items():
         write_whole(to / f"{name}.ipynb", canonical.to_text(notebook))
         write_whole(keep / "skeletons" / f"{name}.ipynb", canonical.to_text(notebook))
@@ -235,6 +239,8 @@ def read_release(path: Path) -> Release:
     except KeyError as error:
         raise CourseError(f"{folder.name}/release.toml has no {error.args[0]}.") from None
     skeletons = {c: _stored(folder / "skeletons" / f"{c}.ipynb") for c in chapters}
+    ids = [e for notebook in skeletons.values() for e in exercises_of(notebook)]
+    _check_points(rubric, ids, folder / "rubric.toml")
     return Release(
         chapters=chapters,
         skeletons=MappingProxyType(skeletons),
@@ -295,6 +301,18 @@ def _read_toml(path: Path) -> dict[str, Any]:
         ) from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise CourseError(f"{path} cannot be read: {error}.") from None
+
+
+def _check_points(rubric: Rubric, ids: Sequence[str], path: Path) -> None:
+    """Looks whether a rubric gives points for exercises that there are.
+
+    Raises:
+      CourseError: one is not among `ids`; its points would count for nobody.
+    """
+    for exercise in rubric.points.keys() - set(ids):
+        raise CourseError(
+            f'{path.name}, [points]: "{exercise}" was not given out; these were: {", ".join(ids)}.'
+        )
 
 
 def _stored(path: Path) -> NotebookNode:

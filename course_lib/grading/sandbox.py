@@ -128,7 +128,8 @@ class Sandbox:
             limits = dataclasses.replace(limits, any_address=True)
         argv = [sys.executable if argv[0] == "python" else argv[0], *argv[1:]]
         bundle = _bundle(inputs or {})
-        with tempfile.TemporaryDirectory(prefix="sandbox-") as stage, _pipe() as (read_fd, fd):
+        stages = tempfile.TemporaryDirectory(prefix="sandbox-", dir=walls.open_temporary_folder())
+        with stages as stage, _pipe() as (read_fd, fd):
             os.chmod(stage, 0o755)
             rooms = _rooms(course, stage, toolchain=toolchain)
             if folders:

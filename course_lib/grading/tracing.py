@@ -19,7 +19,7 @@ from course_lib.exercises.cases import draw_case
 from course_lib.exercises.registry import Case, Exercise
 from course_lib.grading.model import Merged
 from course_lib.grading.sandbox import Limits, Outcome, Sandbox
-from course_lib.grading.tracing_child import FIRST_S, SECOND_S
+from course_lib.grading.tracing_child import FIRST_S, SECOND_S, WAITS
 
 Array = np.ndarray[Any, Any]
 
@@ -78,7 +78,8 @@ class Traced:
       misfit: why it cannot take the arguments; "" if it can.
       stopped: "time", "memory", "crash": what ended it; "" where nothing did.
       lowered: for each case what a compiler has against it, None for nothing and where it is not
-        asked (`to_lower`); shorter than the cases where that could not be looked at.
+        asked (`to_lower`); what it refuses once it refuses from there on; shorter than the
+        cases where that could not be looked at.
       unmet: expectations of the compiled code that are not met; None where no compiler looked.
       names: what the student calls the arguments.
     """
@@ -156,7 +157,7 @@ def _run(merged: Merged, asked: Sequence[Asked], sandbox: Sandbox) -> Outcome:
         keep=("out*/*",),
         limits=Limits(
             cpu_s=int(_START_S + FIRST_S),  # so that the clock decides who took too long
-            wall_s=_START_S + len(asked) * (FIRST_S + SECOND_S),
+            wall_s=_START_S + len(asked) * (FIRST_S + WAITS * SECOND_S),
             disk_bytes=64 << 20,
             file_bytes=8 << 20,
             processes=128,

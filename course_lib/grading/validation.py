@@ -19,6 +19,7 @@ from course_lib.grading.model import Problem
 _MAX_CELLS = 1_000  # the longest chapter has 160
 _MAX_CELL = 100_000  # characters
 _MAX_CODE = 1_000_000  # characters of all code cells together
+_MAX_OLD_BYTES = 2 << 20  # of formats that have to be converted first
 _MOST_SAID = 20
 _OUTPUTS, _TEXT, _TAGS, _TAG = 50, 20_000, 50, 100  # what is kept of a cell for flags
 _KINDS = ("code", "markdown", "raw")
@@ -38,7 +39,7 @@ def read(data: bytes) -> tuple[NotebookNode | None, tuple[Problem, ...]]:
     content, problem = _json(text)
     if problem is not None:
         return None, (problem,)
-    cells, problem = _cells(content)
+    cells, problem = _cells(content, len(data))
     if problem is not None:
         return None, (problem,)
     problems: list[Problem] = []
@@ -96,12 +97,16 @@ def _at_end(text: str, error: ValueError) -> bool:
     return isinstance(error, json.JSONDecodeError) and error.pos >= len(text.rstrip()) - 1
 
 
-def _cells(content: Any) -> tuple[list[Any], Problem | None]:
+def _cells(content: Any, size: int) -> tuple[list[Any], Problem | None]:
     if not isinstance(content, dict) or not isinstance(content.get("nbformat"), int):
         return [], Problem("not-a-notebook", "The file is JSON, but not a notebook.")
     version = content["nbformat"]
     cells = content.get("cells")
     if version < 4:
+        if size > _MAX_OLD_BYTES:
+            sentence = f"It is a notebook of format {version} with {size / 1e6:.0f} MB. Up to "
+            sentence += f"{_MAX_OLD_BYTES >> 20} MB are read of that format: save it anew."
+            return [], Problem("nbformat", sentence)
         cells = _upgraded(content)
     elif version > 4:
         return [], Problem("nbformat", f"It is a notebook of format {version}; format 4 is read.")

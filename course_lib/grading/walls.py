@@ -19,6 +19,7 @@ import resource
 import shutil
 import stat
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -204,6 +205,14 @@ def everybody_reaches(path: Path) -> bool:
     except OSError:
         return False
     return all(m & stat.S_IXOTH for m in modes[1:]) and bool(modes[0] & stat.S_IROTH)
+
+
+def open_temporary_folder() -> str | None:
+    """Where to make what a uid without rights has to get to; None: where all is made."""
+    here = Path(tempfile.gettempdir()).resolve()
+    if os.getuid() != 0 or all(p.stat().st_mode & stat.S_IXOTH for p in (here, *here.parents)):
+        return None
+    return "/tmp"
 
 
 def _below(path: str, folder: str) -> bool:

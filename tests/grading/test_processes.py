@@ -24,6 +24,7 @@ from course_lib.grading.processes import Pool
 from course_lib.grading.records import StudentRecord
 from course_lib.grading.tasks import Options, task_for
 from course_lib.setup_env import ROOT
+from tests.grading import unprivileged
 from tests.grading.classroom import hand_in, handed_in, release
 
 
@@ -64,14 +65,9 @@ def until(condition: Callable[[], bool], seconds: float) -> bool:
 
 
 @contextlib.contextmanager
-def started(*command: str, folder: Path, **more: str) -> Iterator[subprocess.Popen[str]]:
+def started(*command: str, scratch: Path) -> Iterator[subprocess.Popen[str]]:
     """A process in a session of its own; what is left of it is killed in the end."""
-    scratch = folder / "scratch"
-    scratch.mkdir(exist_ok=True)
-    for path in (scratch, *scratch.parents):  # for the sandbox of a root that drops its rights
-        if path.stat().st_uid == os.getuid() and path != Path("/tmp"):
-            path.chmod(path.stat().st_mode | 0o011)
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(scratch), **more}
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(scratch)}
     process = subprocess.Popen(
         [sys.executable, *command], env=env, start_new_session=True, stderr=subprocess.PIPE,
         text=True,
@@ -83,6 +79,13 @@ def started(*command: str, folder: Path, **more: str) -> Iterator[subprocess.Pop
             with contextlib.suppress(ProcessLookupError):
                 os.kill(left, signal.SIGKILL)
         process.wait()
+
+
+@pytest.fixture
+def scratch() -> Iterator[Path]:
+    """Where the processes put their temporary files: a sandbox without rights has to get there."""
+    with unprivileged.open_folder() as folder:
+        yield folder
 
 
 def family(process: subprocess.Popen[str]) -> dict[int, psutil.Process]:
@@ -133,10 +136,10 @@ SIGNALS = {
 @pytest.mark.needs("bubblewrap")
 @pytest.mark.parametrize("name", SIGNALS)
 def test_of_a_batch_that_is_stopped_nothing_is_left_and_the_next_goes_on(
-    tmp_path: Path, name: str
+    tmp_path: Path, scratch: Path, name: str
 ) -> None:
     command = class_of(tmp_path, "Ada right", "Bob waits")
-    with started(*command, folder=tmp_path) as process:
+    with started(*command, scratch=scratch) as process:
         assert until(lambda: waits_in_a_sandbox(process), 300)
         everybody = family(process)
         assert len(alive(everybody)) >= 3  # the worker, bwrap, and what it shows
@@ -147,25 +150,25 @@ def test_of_a_batch_that_is_stopped_nothing_is_left_and_the_next_goes_on(
         _, said = process.communicate()
     killed = name == "SIGKILL"
     assert ("What was graded is kept" in said) is not killed
-    assert [n for n in folders(tmp_path / "scratch") if n == "course"] == ["course"] * killed
+    assert [n for n in folders(scratch) if n == "course"] == ["course"] * killed
     assert list(read_records(tmp_path / "report")) == ["Ada right"]
 
-    for left in (tmp_path / "scratch").iterdir():
+    for left in scratch.iterdir():
         os.utime(left, (0, 0))  # not in the making any more
     hand_in(tmp_path / "in", "Bob waits", handed_in({}))
     (tmp_path / "in" / "Bob waits").rename(tmp_path / "in" / "Bob")
-    with started(*command, folder=tmp_path) as process:
+    with started(*command, scratch=scratch) as process:
         _, said = process.communicate(timeout=300)
     assert process.returncode == 0, said
     assert "0 of 1 students" in said
     assert sorted(read_records(tmp_path / "report")) == ["Ada right", "Bob"]
-    assert folders(tmp_path / "scratch") == []
+    assert folders(scratch) == []
 
 
 @pytest.mark.slow
-def test_of_a_batch_that_ends_nothing_is_left_either(tmp_path: Path) -> None:
+def test_of_a_batch_that_ends_nothing_is_left_either(tmp_path: Path, scratch: Path) -> None:
     seen: dict[int, psutil.Process] = {}
-    with started(*class_of(tmp_path, "Ada right", "Bob"), folder=tmp_path) as process:
+    with started(*class_of(tmp_path, "Ada right", "Bob"), scratch=scratch) as process:
         while process.poll() is None:
             seen |= family(process)
             time.sleep(0.02)
@@ -173,13 +176,13 @@ def test_of_a_batch_that_ends_nothing_is_left_either(tmp_path: Path) -> None:
     assert "2 of 2 students" in said
     assert seen
     assert not alive(seen)
-    assert folders(tmp_path / "scratch") == []
+    assert folders(scratch) == []
 
 
 @pytest.mark.slow
-def test_a_worker_that_neither_listens_nor_ends_is_killed(tmp_path: Path) -> None:
-    with started(*class_of(tmp_path, "Bob is deaf"), folder=tmp_path) as process:
-        assert until(lambda: bool(list((tmp_path / "scratch").glob("*/scratch/deaf"))), 300)
+def test_a_worker_that_neither_listens_nor_ends_is_killed(tmp_path: Path, scratch: Path) -> None:
+    with started(*class_of(tmp_path, "Bob is deaf"), scratch=scratch) as process:
+        assert until(lambda: bool(list(scratch.glob("*/scratch/deaf"))), 300)
         everybody = family(process)
         process.send_signal(signal.SIGTERM)
         time.sleep(3)
@@ -188,11 +191,11 @@ def test_a_worker_that_neither_listens_nor_ends_is_killed(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_who_is_immune_to_a_closed_terminal_stays_so(tmp_path: Path) -> None:
+def test_who_is_immune_to_a_closed_terminal_stays_so(tmp_path: Path, scratch: Path) -> None:
     command = class_of(tmp_path, "Ada right", "Bob")
     nohup = "import signal, os, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); "
     nohup += "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
-    with started("-c", nohup, *command, folder=tmp_path) as process:
+    with started("-c", nohup, *command, scratch=scratch) as process:
         assert until(lambda: bool(family(process)), 300)
         process.send_signal(signal.SIGHUP)
         _, said = process.communicate(timeout=300)
@@ -222,8 +225,8 @@ sandbox.Sandbox().run(["python", "-c", "import time; time.sleep(300)"], course="
 @pytest.mark.slow
 @pytest.mark.needs("bubblewrap")
 @pytest.mark.parametrize("without", ["", "no signal", "no pipe", "no signal, no pipe"])
-def test_a_sandbox_ends_with_its_owner(tmp_path: Path, without: str) -> None:
-    with started("-c", OWNER, without, folder=tmp_path) as process:
+def test_a_sandbox_ends_with_its_owner(scratch: Path, without: str) -> None:
+    with started("-c", OWNER, without, scratch=scratch) as process:
         assert until(lambda: waits_in_a_sandbox(process), 300)
         everybody = {p: q for p, q in family(process).items() if q.name() != "sleep"}
         try:

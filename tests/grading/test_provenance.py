@@ -449,6 +449,10 @@ def test_what_no_compiler_has_code_for_is_named() -> None:
     assert by_dot.unlowerable == ("dot_general",)
     by_sum = looked(lambda x: kernel_of(lambda row: jnp.sum(row * row) * row, x, x))
     assert by_sum.unlowerable == ()
+    down = looked(lambda x: kernel_of(lambda row: jnp.floor(row) + jnp.log1p(row), x, x))
+    assert down.unlowerable == ("floor", "log1p")
+    logs = looked(lambda x: kernel_of(lambda row: jnp.log(row) + jnp.tanh(row), x, x))
+    assert logs.unlowerable == ()
 
 
 PALLAS = [e for e in all_exercises() if e.program is None and e.needs_kernel]

@@ -161,7 +161,12 @@ def test_what_a_class_has_got_is_not_written_over(kept: Path, handout: Path) -> 
     [
         (["release", "77", "--to", "out"], 'no chapter "77"'),
         (["release", "03", "--to", "out", "--deadline", "soon"], "is no date"),
+        (["release", "03", "--to", "out", "--deadline", "2026-05-04"], "add the time of day"),
+        (["release", "03", "--to", "out", "--rubric", "none.toml"], "none.toml cannot be read"),
+        (["release", "03", "--to", "a_file/out"], "a_file is a file"),
         (["grade", "in", "--out", "out"], "What was given out?"),
+        (["grade", "in", "--out", "a_file"], "a_file is a file"),
+        (["grade", "in", "--out", "in/report"], "is inside in"),
         (["grade", "in", "--out", "out", "--release", "nowhere"], "There is no nowhere"),
         (["grade", "in", "--out", "out", "--chapters", "05", "--exercise", "x"], "no exercise 'x'"),
     ],
@@ -174,8 +179,33 @@ def test_the_command_line_says_what_is_wrong(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "a_file").write_text("")
     assert cli.main(arguments) == 1
     assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--jobs", "--time-limit"])
+@pytest.mark.parametrize("number", ["0", "-3", "many"])
+def test_a_number_of_things_is_at_least_one(
+    option: str, number: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["grade", "in", "--out", "out", f"{option}={number}"])
+    assert "not a whole number from 1 up" in capsys.readouterr().err
+
+
+def test_points_for_what_was_not_given_out_are_refused(tmp_path: Path) -> None:
+    rubric = tmp_path / "mine.toml"
+    rubric.write_text('[points]\n"asynchronous_copies.tripel" = 3')
+    with pytest.raises(CourseError, match=r"tripel.*was not given out"):
+        releases.release(["05"], tmp_path / "out", rubric=rubric)
+    assert not list(tmp_path.glob("out*"))  # the next try meets nothing half done
+    rubric.write_text('[points]\n"asynchronous_copies.triple" = 3')
+    kept = releases.release(["05"], tmp_path / "out", rubric=rubric)
+    assert releases.read_release(kept).rubric.of("asynchronous_copies.triple") == 3
+    (kept / "rubric.toml").write_text('[points]\n"asynchronous_copies.tripel" = 3')
+    with pytest.raises(CourseError, match=r"tripel.*was not given out"):
+        releases.read_release(kept)
 
 
 def test_only_some_chapters_of_a_release(kept: Path) -> None:

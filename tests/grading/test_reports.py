@@ -253,6 +253,7 @@ def test_what_was_decided_by_hand_stands(tmp_path: Path) -> None:
         ('[Ada]\npoints."no.such" = 3', "no exercise"),
         ("[Ada]\nmanual.talk = 3", "not listed under"),
         (f'[Ada]\npoints."{TRIPLE}" = "all"', "not a number of points"),
+        ('[Ada]\nlate_days = "none"', "not a number of days"),
         ("[Ada", "cannot be read"),
     ],
 )
@@ -260,6 +261,15 @@ def test_a_slip_in_the_overrides_is_said(tmp_path: Path, text: str, says: str) -
     (tmp_path / "overrides.toml").write_text(text)
     with pytest.raises(CourseError, match=says):
         reports.write([record()], release(), tmp_path)
+
+
+def test_a_decision_about_nobody_is_said(tmp_path: Path) -> None:
+    (tmp_path / "overrides.toml").write_text('["Ada"]\nnote = "a"\n["Bob"]\nnote = "b"\n')
+    decided = overrides.read(tmp_path, exercises=())
+    [said] = decided.strangers({"Ada (12)", "Bob"})
+    assert "nobody in the class is called 'Ada'" in said
+    assert 'Did you mean ["Ada (12)"]?' in said
+    assert decided.strangers({"Ada", "Bob"}) == []
 
 
 def answers(change: str = "") -> dict[str, str]:

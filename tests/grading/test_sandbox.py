@@ -8,6 +8,7 @@ import pickle
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -395,26 +396,19 @@ def probed(
 
 
 @pytest.mark.slow
-def test_all_of_it_holds_without_root(tmp_path):
+def test_all_of_it_holds_without_root():
     if os.getuid() != 0:
         return  # it has been run so
-    tests = unprivileged.command(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--basetemp",
-         str(tmp_path / "home" / "tests"), str(Path(__file__).resolve())]
-    )  # fmt: skip
-    env = unprivileged.environment(tmp_path / "home")
-    open_to_all(tmp_path)
-    done = subprocess.run(tests, cwd=ROOT, env=env, text=True, capture_output=True, timeout=900)
+    with unprivileged.open_folder() as folder:
+        env = unprivileged.environment(folder / "home")
+        tests = unprivileged.command(
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--basetemp",
+             str(folder / "home" / "tests"), str(Path(__file__).resolve())]
+        )  # fmt: skip
+        done = subprocess.run(tests, cwd=ROOT, env=env, text=True, capture_output=True, timeout=900)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-1000:]
     assert " passed" in done.stdout
     assert "skipped" not in done.stdout
-
-
-def open_to_all(folder: Path) -> None:
-    """Lets everybody through to a folder of pytest's, which are its owner's only."""
-    for path in (folder, *folder.parents):
-        if path.stat().st_uid == os.getuid() and path != Path("/tmp"):
-            path.chmod(path.stat().st_mode | 0o011)
 
 
 def test_without_user_namespaces_it_refuses_and_says_which_switch(tmp_path):
@@ -487,6 +481,17 @@ def test_of_a_home_with_a_python_in_its_bin_nothing_else_is_seen(tmp_path, monke
 def test_a_user_with_lower_limits_gets_a_sandbox_with_these():
     done = probed("prlimit", "--nofile=512:512", "--fsize=50000000:50000000", "--")
     assert done.stdout == "Sandbox(unsafe=False)\n", done.stderr
+
+
+def test_a_temporary_folder_that_is_its_owners_only_is_no_hindrance(tmp_path, monkeypatch):
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    monkeypatch.setattr(tempfile, "tempdir", str(closed))
+    assert attack("print('it ran')").stdout == "it ran\n"
+    monkeypatch.undo()
+    with unprivileged.open_folder() as folder:
+        monkeypatch.setattr(tempfile, "tempdir", str(folder))
+        assert walls.open_temporary_folder() is None
 
 
 def test_nothing_runs_when_its_inputs_are_cut_off(monkeypatch):

@@ -79,6 +79,22 @@ def test_a_notebook_of_format_3_is_read() -> None:
     assert found.cells[0].source == "x = 1"
 
 
+def test_a_large_notebook_of_format_3_is_not_converted() -> None:
+    """Converting takes hundreds of bytes for each brace."""
+    cell = {"cell_type": "code", "input": ["x = 1"], "language": "python", "outputs": []}
+
+    def old(count: int) -> bytes:
+        sheet = {"cells": [cell], "metadata": {"x": [{}] * count}}
+        return json.dumps({"nbformat": 3, "worksheets": [sheet], "metadata": {}}).encode()
+
+    found, problems = read(old(700_000))
+    assert found is None
+    assert "save it anew" in problems[0].sentence
+    found, problems = read(old(1_000))
+    assert found is not None
+    assert problems == ()
+
+
 def test_broken_cells_are_said_and_the_others_read() -> None:
     found, problems = read(notebook(7, {"cell_type": "heading"}, {**CODE, "source": 3}, CODE))
     assert found is not None

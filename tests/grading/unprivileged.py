@@ -1,7 +1,7 @@
 """Runs a command as a user without rights, also where the tests run as root (as on CI).
 
     command([sys.executable, "-m", "pytest", ...])    a command line, for subprocess
-    environment(tmp_path)                             the variables to run it with
+    environment(folder)                               the variables to run it with
 
 Such a user cannot reach a Python below /root, or a checkout that only its owner may open. In a
 mount namespace of the command's own, these folders are covered with others that everybody may open.
@@ -9,10 +9,13 @@ mount namespace of the command's own, these folders are covered with others that
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
+import shutil
 import stat
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -38,6 +41,17 @@ def environment(home: Path) -> dict[str, str]:
     kept = {k: v for k, v in os.environ.items() if k in ("PATH", "CI", "LANG", "JAX_PLATFORMS")}
     own = {"HOME": str(home), "USER": "nobody", "PYTHONDONTWRITEBYTECODE": "1"}
     return kept | own
+
+
+@contextlib.contextmanager
+def open_folder() -> Iterator[Path]:
+    """A folder that everybody reaches: pytest's are its owner's, and closed again now and then."""
+    folder = Path(tempfile.mkdtemp(prefix="course-test-"))
+    folder.chmod(0o755)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _opening() -> Iterator[str]:

@@ -31,9 +31,9 @@ def _total(*, stride: int, shift: int) -> Varied:
                 "Return the sum of `exp(x[b])` over the blocks. Each puts its part into "
                 "`parts_gmem`, and the last one adds them up, when they\nare there.",
                 f"Return the sum of `(b + {shift}) * exp(x[b])` over every {_ORDINALS[stride]} "
-                f"block, `{which}`. Each of these puts its part into `parts_gmem`\nand signals; the "
-                "others do neither. The last block of the grid, which may be one of either, adds "
-                "the parts up, when all are there.",
+                f"block, `{which}`. Each of these puts its part into `parts_gmem`\nand signals; "
+                "the others do neither. The last block of the grid, which may be one of either, "
+                "adds the parts up, when all are there.",
             ),
         ),
     )
