@@ -26,7 +26,7 @@ from course_lib.grading.intake import Student, collect
 from course_lib.grading.processes import Pool
 from course_lib.grading.records import ChapterRecord, StudentRecord, from_data, to_data
 from course_lib.grading.release import Release
-from course_lib.grading.tasks import Options, Task, key_of, task_for
+from course_lib.grading.tasks import Options, Task, key_of, priced, task_for
 
 STATE = ".grading"
 _STOPPED = "\nStopped. What was graded is kept: the same command goes on from there."
@@ -72,7 +72,7 @@ def grade_class(
             stored[record.student] = whole
             _write_record(out, whole)
             bar.advance()
-    known = [stored[s.name] for s in found if s.name in stored]
+    known = [priced(stored[s.name], release.rubric) for s in found if s.name in stored]
     return tuple(sorted(known, key=lambda r: r.student))
 
 

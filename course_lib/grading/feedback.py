@@ -19,7 +19,7 @@ from nbformat import NotebookNode
 from course_lib.authoring import canonical
 from course_lib.authoring.cellids import CHAPTER_IDS, source_sha
 from course_lib.grading import nbval_plugin
-from course_lib.grading.flags import CORRECT
+from course_lib.grading.flags import says_correct
 from course_lib.grading.sandbox import Limits, Outcome, Sandbox
 
 CELL_TIMEOUT_S = 60
@@ -143,7 +143,7 @@ def _cell_run(line: str) -> CellRun | None:
         error, text = (_written(data[k])[: nbval_plugin.LONGEST_TEXT] for k in ("error", "text"))
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
-    said_wrong = ": " in text.partition("\n")[0] and CORRECT not in text and _is_check(text)
+    said_wrong = ": " in text.partition("\n")[0] and not says_correct(text) and _is_check(text)
     return CellRun(cell, outcome == "passed" and not said_wrong, error, text)
 
 

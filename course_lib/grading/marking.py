@@ -27,6 +27,7 @@ from course_lib.exercises.verdict import fault_of, most_important
 from course_lib.grading import families, mojo_marking, tracing, trusted
 from course_lib.grading.model import ExerciseMark, Merged, Rubric
 from course_lib.grading.sandbox import Sandbox
+from course_lib.grading.skeletons import ABOUT_HINTS
 from course_lib.grading.tracing import Asked, Said, Traced
 from course_lib.grading.trusted import Job, Looked
 
@@ -104,6 +105,10 @@ def ask(exercise_id: str, variant: str, rubric: Rubric, *, seed: int) -> Asked:
     plain = get(exercise_id)
     exercise = variations.exercise(exercise_id, variant)
     cases = families.hidden_cases(exercise, seed=seed, plain=plain)
+    if variant:  # a report shows hints as the notebook does: they are the course's own
+        first, second, third = exercise.hints
+        first = f"{ABOUT_HINTS}\n\n{first}"
+        exercise = dataclasses.replace(exercise, hints=(first, second, third))
     around = families.around(exercise_id) | set(rubric.around.get(exercise_id, ()))
     return Asked(exercise, cases, data_seed(seed, exercise_id), around)
 

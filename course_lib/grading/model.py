@@ -295,7 +295,11 @@ def _late(path: Path, data: dict[str, Any]) -> Late:
         )
     if deadline is not None and deadline.tzinfo is None:
         deadline = deadline.astimezone()  # the instructor's own clock
-    return Late(deadline, **{k: _number(path, f"late.{k}", v) for k, v in data.items()})
+    numbers = {k: _number(path, f"late.{k}", v) for k, v in data.items()}
+    for key in ("per_day", "at_most"):
+        if numbers.get(key, 0.0) > 1:
+            raise CourseError(f"{path.name}: late.{key} is a share of the points, from 0 to 1.")
+    return Late(deadline, **numbers)
 
 
 def _number(path: Path, name: str, value: Any) -> float:

@@ -232,7 +232,7 @@ def _commonest(lines: Sequence[Line]) -> str:
 
 def fault_words(fault: str) -> str:
     """A fault in words."""
-    return FAULTS.get(fault, fault.replace("-", " "))
+    return FAULTS.get(fault, fault.replace("-", " ")).replace(" your code", " the code")
 
 
 def _to_look_at(totals: Sequence[Total], files: Mapping[str, str]) -> list[str]:
@@ -260,7 +260,7 @@ def _students(totals: Sequence[Total], files: Mapping[str, str]) -> str:
     rows = []
     for t in totals:
         marks = "".join(
-            f'<span class="mark {kind_of(x.answer)}" role="img" title="{_e(_hover(x))}" '
+            f'<span class="mark {kind_of(x)}" role="img" title="{_e(_hover(x))}" '
             f'aria-label="{_e(_hover(x))}"></span>'
             for x in t.lines
         )
@@ -282,13 +282,16 @@ def _hover(line: Line) -> str:
     return f"{a.exercise}: {_n(line.points)} of {_n(a.of)}, {VERDICTS.get(a.verdict, a.verdict)}"
 
 
-def kind_of(answer: ExerciseRecord) -> str:
+def kind_of(line: Line) -> str:
     """The class that a verdict is drawn with: right, part, wrong, open."""
-    if answer.verdict == "right":
+    if line.by_hand:
+        share = line.points / line.answer.of if line.answer.of else 1.0
+        return "right" if share >= 1 else "part" if share > 0 else "wrong"
+    if line.answer.verdict == "right":
         return "right"
-    if answer.verdict == "not-done":
+    if line.answer.verdict == "not-done":
         return "open"
-    return "part" if answer.points > 0 else "wrong"
+    return "part" if line.answer.points > 0 else "wrong"
 
 
 # --- a student -----------------------------------------------------------------------------------
@@ -329,7 +332,7 @@ def _chapter(chapter: ChapterRecord, lines: Mapping[str, Line]) -> list[str]:
 
 
 def _card(line: Line) -> str:
-    answer, kind = line.answer, kind_of(line.answer)
+    answer, kind = line.answer, kind_of(line)
     exercise = registry.get(answer.exercise)
     verdict = VERDICTS.get(answer.verdict, answer.verdict)
     points = f"{_n(line.points)} of {_n(answer.of)}"
@@ -341,12 +344,18 @@ def _card(line: Line) -> str:
         *([f"<p>{_e(answer.first_difference)}</p>"] if _is_new(answer) else []),
         *([f"<pre>{_e(chr(10).join(answer.finding))}</pre>"] if answer.finding else []),
         *(_hint(n, h) for n, h in enumerate(answer.hints, 1) if answer.verdict != "right"),
-        *([f'<p class="soft">{answer.passed} of {answer.cases} hidden cases were right.</p>']
-          if answer.cases and answer.verdict not in ("right", "not-done") else []),
+        *_cases(answer),
         *_on_card(answer),
         *_code(answer),
     ]  # fmt: skip
     return f'<div class="card {kind}">{"".join(parts)}</div>'
+
+
+def _cases(answer: ExerciseRecord) -> list[str]:
+    if not answer.cases or answer.verdict in ("right", "not-done"):
+        return []
+    said = f"{answer.passed} of {answer.cases} hidden cases were right, without an error."
+    return [f'<p class="soft">{said}</p>']
 
 
 def _on_card(answer: ExerciseRecord) -> list[str]:

@@ -20,7 +20,7 @@ from course_lib.authoring import canonical
 from course_lib.exercises import registry
 from course_lib.grading import feedback, flags, merging, validation
 from course_lib.grading.intake import Paper, Student
-from course_lib.grading.model import ExerciseMark, Late, Problem, Rubric
+from course_lib.grading.model import ExerciseMark, Problem, Rubric
 from course_lib.grading.records import ChapterRecord, ExerciseRecord, StudentRecord
 from course_lib.grading.release import Release
 from course_lib.grading.sandbox import Sandbox
@@ -30,7 +30,8 @@ from course_lib.mojo import toolchain
 if TYPE_CHECKING:
     from course_lib.grading.card import Card
 
-VERSION = 1  # of what a grade is made of: another number grades everybody anew
+_ALL_HINTS = 3
+VERSION = 2  # of what a grade is made of: another number grades everybody anew
 NOTHING = "Nothing was handed in for this chapter."
 NO_NOTEBOOK = "What was handed in for this chapter is no notebook that can be read."
 
@@ -113,7 +114,7 @@ def key_of(student: Student, release: Release, options: Options) -> str:
     how += ["mojo"] if _takes_mojo(release) and toolchain.is_installed() else []
     parts = json.dumps([VERSION, student.name, work, said, how])
     return canonical.digest_of(
-        parts, dataclasses.replace(release, rubric=_timeless(release.rubric)).digest()
+        parts, dataclasses.replace(release, rubric=_unpriced(release.rubric)).digest()
     )
 
 
@@ -122,9 +123,32 @@ def _takes_mojo(release: Release) -> bool:
     return any(registry.get(e).program for e in release.exercises)
 
 
-def _timeless(rubric: Rubric) -> Rubric:
-    """A rubric without its penalties for late work, which are taken off in the reports."""
-    return dataclasses.replace(rubric, late=Late())
+def _unpriced(rubric: Rubric) -> Rubric:
+    """What a rubric says of how work is judged; what that is worth comes later, in `priced`."""
+    return Rubric(around=rubric.around, hints=_ALL_HINTS)
+
+
+def priced(record: StudentRecord, rubric: Rubric) -> StudentRecord:
+    """A record with the points and the hints that a rubric gives for its verdicts.
+
+    They can change at any time, and nobody has to be graded anew for it.
+    """
+    chapters = [
+        dataclasses.replace(
+            chapter,
+            answers=tuple(
+                dataclasses.replace(
+                    a,
+                    points=rubric.earned(a.exercise, a.verdict),
+                    of=rubric.of(a.exercise),
+                    hints=a.hints[: rubric.hints],
+                )
+                for a in chapter.answers
+            ),
+        )
+        for chapter in record.chapters
+    ]
+    return dataclasses.replace(record, chapters=tuple(chapters))
 
 
 def _sheet(paper: Paper) -> Sheet:
@@ -139,7 +163,7 @@ def _when(paper: Paper) -> str:
 
 def packed(release: Release) -> dict[str, Any]:
     """A release as plain data."""
-    rubric = _timeless(release.rubric)
+    rubric = _unpriced(release.rubric)
     plain = {f.name: getattr(rubric, f.name) for f in dataclasses.fields(Rubric)}
     plain |= {
         "points": dict(rubric.points),
@@ -348,12 +372,15 @@ def _without(
         ExerciseRecord(e, 0.0, release.rubric.of(e), "not-done", "not-done", (words,))
         for e in exercises_of(release.skeletons[chapter])
     ]
+    name = sheet.place.rsplit("/", 1)[-1] if sheet else ""
+    problems = [dataclasses.replace(p, sentence=f"{name}: {p.sentence}") for p in problems]
     return ChapterRecord(
         chapter=chapter,
         answers=tuple(answers),
         problems=tuple(problems),
+        flags=(f"{name} cannot be read: nothing of it was graded",) if sheet else (),
         received=sheet.received if sheet else "",
-        file=sheet.place.rsplit("/", 1)[-1] if sheet else "",
+        file=name,
     )
 
 

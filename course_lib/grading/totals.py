@@ -98,7 +98,8 @@ def total(
         for part, p in mine.manual.items()
     ]
     notes += [mine.note] if mine.note else []
-    own = [f for c in record.chapters for f in c.flags]
+    own = [p.sentence for p in record.problems]
+    own += [f for c in record.chapters for f in c.flags]
     own += [f"{a.exercise}: {f}" for a in record.answers for f in a.flags]
     return Total(
         name=name or record.student,

@@ -94,16 +94,44 @@ def test_new_work_is_graded_and_only_that(submissions: Path) -> None:
     assert again.seen == ["Bob"]
 
 
-def test_another_rubric_grades_anew_and_another_deadline_does_not(submissions: Path) -> None:
+@pytest.mark.parametrize(
+    ("rubric", "earned"),
+    [
+        (Rubric(late=Late(None, 0.2)), 1),
+        (Rubric(hints=2), 1),
+        (Rubric(points={TRIPLE: 3}), 3),
+        (Rubric(default_points=2, points={"asynchronous_copies.ring_copy": 5}), 2),
+    ],
+)
+def test_other_points_grade_nobody_anew(submissions: Path, rubric: Rubric, earned: float) -> None:
     graded(submissions, Grader())
-    late = Grader()
-    graded(
-        submissions, late, given=dataclasses.replace(release(), rubric=Rubric(late=Late(None, 0.2)))
-    )
-    assert late.seen == []
-    points = Grader()
-    graded(submissions, points, given=dataclasses.replace(release(), rubric=Rubric(hints=2)))
-    assert len(points.seen) == len(NAMES)
+    again = Grader()
+    records = graded(submissions, again, given=dataclasses.replace(release(), rubric=rubric))
+    assert again.seen == []
+    assert [r.answers[0].points for r in records] == [earned, 0, 0, earned]
+    assert [r.answers[0].of for r in records] == [earned] * 4
+
+
+def test_other_operations_around_a_kernel_grade_everybody_anew(submissions: Path) -> None:
+    graded(submissions, Grader())
+    again = Grader()
+    rubric = Rubric(around={TRIPLE: ("transpose",)})
+    graded(submissions, again, given=dataclasses.replace(release(), rubric=rubric))
+    assert len(again.seen) == len(NAMES)
+
+
+def test_a_report_shows_as_many_hints_as_the_rubric_says(submissions: Path) -> None:
+    def hinted(task: Task) -> StudentRecord:
+        [chapter] = grade_by_name(task).chapters
+        answers = tuple(dataclasses.replace(a, hints=("a", "b", "c")) for a in chapter.answers)
+        return dataclasses.replace(
+            grade_by_name(task), chapters=(dataclasses.replace(chapter, answers=answers),)
+        )
+
+    for count in (1, 3, 0):
+        given = dataclasses.replace(release(), rubric=Rubric(hints=count))
+        [first, *_] = graded(submissions, Grader(hinted), given=given)
+        assert first.answers[0].hints == ("a", "b", "c")[:count]
 
 
 def test_one_student_and_one_exercise_can_be_graded_anew(submissions: Path) -> None:

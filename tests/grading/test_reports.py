@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import dataclasses
 import datetime
@@ -17,10 +18,15 @@ import pytest
 from course_lib.diagnostics import CourseError
 from course_lib.grading import overrides, reports, similarity
 from course_lib.grading.feedback import CellRun, Run
-from course_lib.grading.flags import differing_outputs, introspection
-from course_lib.grading.model import Late, Merged, Problem, Rubric, SourceCell
+from course_lib.grading.flags import differing_outputs, introspection, says_correct
+from course_lib.grading.marking import ask
+from course_lib.grading.model import Late, Merged, Problem, Rubric, SourceCell, read_rubric
+from course_lib.grading.pages import fault_words, kind_of
 from course_lib.grading.records import ChapterRecord, ExerciseRecord, StudentRecord
 from course_lib.grading.release import Release
+from course_lib.grading.sandbox import Sandbox
+from course_lib.grading.skeletons import ABOUT_HINTS
+from course_lib.grading.tasks import Options, Sheet, Task, grade, packed
 from course_lib.grading.totals import total
 from tests.grading.classroom import CHAPTER, TRIPLE, release, solutions
 
@@ -364,3 +370,63 @@ def test_outputs_that_do_not_come_out_again_are_flagged() -> None:
     assert not differing_outputs(stored(right), {"check": right}, ["check"])
     assert not differing_outputs(stored(wrong), {"check": wrong + "other numbers"}, ["check"])
     assert not differing_outputs({}, {"check": wrong}, ["check"])
+
+
+@pytest.mark.parametrize(
+    ("points", "kind"), [(None, "wrong"), (0.0, "wrong"), (0.5, "part"), (1.0, "right")]
+)
+def test_a_square_shows_what_was_decided_by_hand(points: float | None, kind: str) -> None:
+    given = {} if points is None else {TRIPLE: points}
+    decided = overrides.Overrides({"Ada": overrides.Override(points=given)})
+    [line, _] = total(record("Ada", 0.0), Late(), decided).lines
+    assert kind_of(line) == kind
+
+
+def test_the_class_page_speaks_of_the_code_and_not_of_yours() -> None:
+    assert "the code" in fault_words("exception")
+    assert "your" not in fault_words("exception")
+
+
+def test_what_cannot_be_read_is_to_be_looked_at() -> None:
+    broken = Sheet(f"{CHAPTER}.ipynb", base64.b64encode(b"{").decode(), 1, "")
+    unknown = Sheet("notes.ipynb", base64.b64encode(b"\xff\xd8").decode(), 2, "")
+    task = Task("Ada", "key", (broken, unknown), packed(release()), Options(run=False))
+    graded = grade(task, Sandbox(unsafe=True))
+    flagged = " ".join(total(graded, Late(), overrides.Overrides()).flags)
+    assert f"{CHAPTER}.ipynb cannot be read" in flagged
+    assert "notes.ipynb: " in flagged
+    [chapter] = graded.chapters
+    assert all(p.sentence.startswith(f"{CHAPTER}.ipynb: ") for p in chapter.problems)
+    nothing = grade(dataclasses.replace(task, sheets=()), Sandbox(unsafe=True))
+    assert total(nothing, Late(), overrides.Overrides()).flags == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("asynchronous_copies.triple: correct on 3 shapes.", True),
+        ("mojo_tiles.load: correct [checked: it compiles].", True),
+        ("asynchronous_copies.triple: wrong values, correct shapes", False),
+    ],
+)
+def test_what_a_check_says_of_a_right_answer(text: str, said: bool) -> None:
+    assert says_correct(text) is said
+
+
+@pytest.mark.parametrize("line", ["per_day = 10", "at_most = 1.5"])
+def test_a_penalty_is_a_share(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "rubric.toml"
+    path.write_text(f"[late]\n{line}\n", encoding="utf-8")
+    with pytest.raises(CourseError, match="a share of the points, from 0 to 1"):
+        read_rubric(path)
+    path.write_text("[late]\nper_day = 1\nat_most = 0.5\n", encoding="utf-8")
+    assert read_rubric(path).late.at_most == 0.5
+
+
+def test_a_variants_report_says_whose_hints_they_are() -> None:
+    rubric = Rubric()
+    plain = ask(TRIPLE, "", rubric, seed=1).exercise
+    mine = ask(TRIPLE, "factor=5, slots=3", rubric, seed=1).exercise
+    assert ABOUT_HINTS not in plain.hints[0]
+    assert mine.hints[0].startswith(ABOUT_HINTS)
+    assert mine.hints[1:] == plain.hints[1:]
