@@ -70,7 +70,7 @@ def started(*command: str, scratch: Path) -> Iterator[subprocess.Popen[str]]:
     env = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(scratch)}
     process = subprocess.Popen(
         [sys.executable, *command], env=env, start_new_session=True, stderr=subprocess.PIPE,
-        text=True,
+        text=True, preexec_fn=_as_in_a_terminal,
     )  # fmt: skip
     try:
         yield process
@@ -79,6 +79,12 @@ def started(*command: str, scratch: Path) -> Iterator[subprocess.Popen[str]]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(left, signal.SIGKILL)
         process.wait()
+
+
+def _as_in_a_terminal() -> None:
+    """Tests that run in the background, or under nohup, ignore what a terminal sends."""
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
 
 
 @pytest.fixture
