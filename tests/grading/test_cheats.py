@@ -14,7 +14,7 @@ from course_lib.grading.model import ExerciseMark, Merged
 from tests.grading.answers import RUBRIC, SEED, answered, box, solved
 from tests.grading.cheating import CHEATS, SLOW_CHEATS, TRACES, Cheat, papers
 
-pytestmark = [pytest.mark.needs("bubblewrap"), pytest.mark.slow]
+pytestmark = [pytest.mark.needs("bubblewrap"), pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
 def handed_in(paper: Mapping[str, Cheat]) -> Merged:

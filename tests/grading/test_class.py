@@ -30,7 +30,7 @@ from tests.grading.synthetic import (
     wrong_answers,
 )
 
-pytestmark = [pytest.mark.needs("bubblewrap"), pytest.mark.slow]
+pytestmark = [pytest.mark.needs("bubblewrap"), pytest.mark.slow, pytest.mark.timeout(1200)]
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -17,6 +17,8 @@ from course_lib.grading.families import DRAWN, FAMILIES, ORDER, Draw, around, hi
 from tests.grading.answers import mark_all
 from tests.grading.test_variants import function_of, solution
 
+pytestmark = pytest.mark.timeout(900)
+
 PALLAS = [e.id for e in all_exercises() if e.program is None]
 CHAPTERS = list(dict.fromkeys(i.split(".")[0] for i in PALLAS))
 SEEDS = (1, 20_260_930, 2**59 + 7)

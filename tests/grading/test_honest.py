@@ -17,7 +17,7 @@ from course_lib.grading.tracing import Asked
 from tests.grading.answers import RUBRIC, SEED, box, solved
 from tests.grading.honest import ANSWERS, Honest
 
-pytestmark = [pytest.mark.needs("bubblewrap"), pytest.mark.slow]
+pytestmark = [pytest.mark.needs("bubblewrap"), pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
 _HELPERS = ("_mirrored", "_on_each_row", "_each_row", "_mirror", "NAME", "AXIS", "LANES")

@@ -14,7 +14,7 @@ from course_lib.grading.sandbox import Outcome, Sandbox
 from course_lib.workers import WorkerDied
 from tests.grading.answers import RUBRIC, SEED, answered, box, solved
 
-pytestmark = [pytest.mark.needs("bubblewrap"), pytest.mark.slow]
+pytestmark = [pytest.mark.needs("bubblewrap"), pytest.mark.slow, pytest.mark.timeout(1200)]
 GELU = "debugging.gelu"
 UNSEEN = "the instructions that it compiles to were not looked at"
 

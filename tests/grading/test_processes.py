@@ -214,6 +214,8 @@ def test_who_is_immune_to_a_closed_terminal_stays_so(tmp_path: Path, scratch: Pa
 OWNER = """
 import os, subprocess, sys
 from course_lib.grading import sandbox, walls
+
+pytestmark = pytest.mark.timeout(900)
 if "no signal" in sys.argv[1]:
     names = walls._namespaces
     walls._namespaces = lambda: [n for n in names() if n != "--die-with-parent"]

@@ -30,7 +30,7 @@ from course_lib.kernels.many_gpus import AXIS, on_devices
 from course_lib.simulator import checked, frontend, ir
 from tests.grading.test_variants import function_of, solution
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
 Function = Callable[..., Any]
 MATRIX = jax.ShapeDtypeStruct((128, 128), jnp.float32)

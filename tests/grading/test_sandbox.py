@@ -396,6 +396,7 @@ def probed(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1000)
 def test_all_of_it_holds_without_root():
     if os.getuid() != 0:
         return  # it has been run so

@@ -22,6 +22,8 @@ from course_lib.exercises import all_exercises, check, get, judge, variations
 from course_lib.grading.skeletons import ABOUT_HINTS, skeleton, with_variant
 from tests.grading.variant_answers import answered, edited
 
+pytestmark = pytest.mark.timeout(900)
+
 VARIED = [e.id for e in all_exercises() if variations.of(e)]
 QUICK = ("transforms.addresses", "transforms.swap_axes", "asynchronous_copies.triple")
 JUDGED = [pytest.param(e, marks=() if e in QUICK else pytest.mark.slow) for e in VARIED]
