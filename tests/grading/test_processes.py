@@ -27,6 +27,8 @@ from course_lib.setup_env import ROOT
 from tests.grading import unprivileged
 from tests.grading.classroom import hand_in, handed_in, release
 
+pytestmark = pytest.mark.timeout(900)
+
 
 def graded(*names: str, timeout_s: float = 200) -> dict[str, StudentRecord]:
     tasks = [task_for(Student(name), release(), Options()) for name in names]
@@ -214,8 +216,6 @@ def test_who_is_immune_to_a_closed_terminal_stays_so(tmp_path: Path, scratch: Pa
 OWNER = """
 import os, subprocess, sys
 from course_lib.grading import sandbox, walls
-
-pytestmark = pytest.mark.timeout(900)
 if "no signal" in sys.argv[1]:
     names = walls._namespaces
     walls._namespaces = lambda: [n for n in names() if n != "--die-with-parent"]
