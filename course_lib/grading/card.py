@@ -38,7 +38,7 @@ from course_lib.grading import provenance, trusted, walls
 from course_lib.grading.card_child import START_S
 from course_lib.grading.model import ExerciseMark, Merged, OnCard
 from course_lib.grading.sandbox import Limits, Outcome, Sandbox
-from course_lib.grading.tracing import Asked, Traced, said_in
+from course_lib.grading.tracing import Asked, Traced, as_npy, case_data, files_of, said_in
 from course_lib.simulator import checked
 
 Array = np.ndarray[Any, Any]
@@ -224,10 +224,7 @@ class Card:
         """What came out of a sandbox: the exercises that it ended, and the one that ended it."""
         found: dict[str, _Seen] = {}
         for number, one in enumerate(asked):
-            folder = f"out{number}/"
-            files = {
-                n.removeprefix(folder): c for n, c in outcome.files.items() if n.startswith(folder)
-            }
+            files = files_of(outcome, number)
             if "begun" in files:
                 names = traced.get(one.exercise.id, Traced()).names
                 found[one.exercise.id] = self._of_files(one, files, names, outcome)
@@ -304,12 +301,8 @@ def _request(number: int, one: Asked, inputs: dict[str, bytes]) -> dict[str, Any
     for index, case in enumerate(one.cases):
         names = [f"in{number}-{index}-{place}.npy" for place in range(len(case.args))]
         for name, array in zip(names, _arguments(one, case, index), strict=True):
-            plain = array if array.dtype.kind in "biuf" else array.view(f"u{array.itemsize}")
-            file = io.BytesIO()
-            np.save(file, plain, allow_pickle=False)
-            inputs[name] = file.getvalue()
-        args = [[list(a.shape), a.dtype] for a in case.args]
-        cases.append({"args": args, "static": dict(case.static), "files": names})
+            inputs[name] = as_npy(array)
+        cases.append(case_data(case, names))
     return {
         "id": one.exercise.id,
         "folder": f"out{number}",

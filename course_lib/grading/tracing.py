@@ -116,7 +116,7 @@ def _found(outcome: Outcome, asked: Sequence[Asked]) -> dict[str, Traced]:
     """What came out of a sandbox: the exercises that it ended, and the one that ended it."""
     found: dict[str, Traced] = {}
     for number, one in enumerate(asked):
-        files = _files(outcome, number)
+        files = files_of(outcome, number)
         if "ended" in files:
             found[one.exercise.id] = _collected(files, one)
         elif "begun" in files:
@@ -139,9 +139,9 @@ def _run(merged: Merged, asked: Sequence[Asked], sandbox: Sandbox) -> Outcome:
                 "signature": exercise.signature,
                 "needs_kernel": exercise.needs_kernel,
                 "expects": {a: dict(e) for a, e in exercise.expects.items()},
-                "shown": _case(exercise.cases[0], ()),
+                "shown": case_data(exercise.cases[0], ()),
                 "lower": to_lower(one),
-                "cases": [_case(c, f) for c, f in zip(one.cases, files, strict=True)],
+                "cases": [case_data(c, f) for c, f in zip(one.cases, files, strict=True)],
             }
         )
     cells = [
@@ -191,19 +191,26 @@ def _array_files(number: int, one: Asked, inputs: dict[str, bytes]) -> list[list
     for case, arrays in enumerate(one.arrays):
         names.append([f"in{number}-{case}-{i}.npy" for i in range(len(arrays))])
         for name, array in zip(names[-1], arrays, strict=True):
-            plain = array if array.dtype.kind in "biuf" else array.view(f"u{array.itemsize}")
-            file = io.BytesIO()
-            np.save(file, plain, allow_pickle=False)
-            inputs[name] = file.getvalue()
+            inputs[name] = as_npy(array)
     return names
 
 
-def _case(case: Case, files: Sequence[str]) -> dict[str, Any]:
+def as_npy(array: Array) -> bytes:
+    """An array as a file; what NumPy has no type of its own for, as unsigned integers."""
+    plain = array if array.dtype.kind in "biuf" else array.view(f"u{array.itemsize}")
+    file = io.BytesIO()
+    np.save(file, plain, allow_pickle=False)
+    return file.getvalue()
+
+
+def case_data(case: Case, files: Sequence[str]) -> dict[str, Any]:
+    """A case as the process inside reads it, with the names of its arguments' files."""
     args = [[list(a.shape), a.dtype] for a in case.args]
     return {"args": args, "static": dict(case.static), "files": list(files)}
 
 
-def _files(outcome: Outcome, number: int) -> dict[str, bytes]:
+def files_of(outcome: Outcome, number: int) -> dict[str, bytes]:
+    """The files of one exercise, by their number in the request."""
     folder = f"out{number}/"
     return {n.removeprefix(folder): c for n, c in outcome.files.items() if n.startswith(folder)}
 
